@@ -2,7 +2,7 @@
 //!
 //! Every lane shows the request that its thread is in ([`miot_proto::segment::in_flight`]). The
 //! segments of a MIOT directory are read here as untrusted, like in the log-client, but read-only
-//! and without a log-client. A producer that lies gets meaningless lines about itself.
+//! and without a log-client. A producer with false data gets meaningless lines about itself.
 //!
 //! A thread may change an entry while it is copied. So each lane table is copied twice, and a
 //! request that differs between the copies is left out: it has just begun or ended.

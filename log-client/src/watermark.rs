@@ -44,8 +44,8 @@
 //! A producer that lies, or that records requests whose completion it learned late
 //! (`miot_tracer::record`), can still deliver an event from before the watermark. Such an event
 //! gets the time of the watermark instead ([`SafeTime::admit`]), is marked
-//! ([`miot_proto::event::flag::moved_bit`]) and counted as clamped. So the merge never sees a violated
-//! watermark, and the trace shows which times are not completion times.
+//! ([`miot_proto::event::flag::moved_bit`]) and counted as clamped. So the merge never sees a
+//! violated watermark, and the trace shows which times are not completion times.
 
 use std::time::Duration;
 

@@ -30,7 +30,10 @@ function times(context, history, steps, plot, height) {
   }
 }
 
-/** Draws lines of values per step, divided by the step length; the peak of the last line is the scale. */
+/**
+ * Draws lines of values per step, divided by the step length; the peak of the last line is the
+ * scale.
+ */
 export function lines(canvas, history, series, write) {
   const { context, height, plot } = prepared(canvas);
   const steps = series[0].values.length;
@@ -53,7 +56,10 @@ export function lines(canvas, history, series, write) {
   }
 }
 
-/** Draws the number of requests by latency: rows are powers of two, columns are steps; darker is more, on a logarithmic scale. */
+/**
+ * Draws the number of requests by latency: rows are powers of two, columns are steps; darker is
+ * more, on a logarithmic scale.
+ */
 export function heat(canvas, history) {
   const { context, height, plot } = prepared(canvas);
   const columns = history.latencies;

@@ -2,7 +2,8 @@
 //! speed. Prints the CPU time of each thread per event.
 //!
 //! ```text
-//! cargo run --release -p miot-log-server --example load -- [NODES] [STREAMS PER NODE] [MILLION EVENTS] [DIR]
+//! cargo run --release -p miot-log-server --example load -- \
+//!     [NODES] [STREAMS PER NODE] [MILLION EVENTS] [DIR]
 //! ```
 
 use miot_log_server::{Config, LogServer};

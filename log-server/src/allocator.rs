@@ -15,7 +15,8 @@ pub fn keep_freed_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY:
     // - mallopt takes no pointers and may be called at any time by any thread.
-    // - Both values are within the ranges that mallopt(3) gives; a value it refuses changes nothing.
+    // - Both values are within the ranges that mallopt(3) gives; a value it refuses changes
+    //   nothing.
     unsafe {
         libc::mallopt(libc::M_TRIM_THRESHOLD, KEEP);
         libc::mallopt(libc::M_MMAP_THRESHOLD, REUSE);

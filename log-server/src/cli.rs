@@ -84,7 +84,8 @@ pub struct Flags {
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
-    /// Address and port for metrics, health and status over HTTP, or off [default: 127.0.0.1:4748, if it is free]
+    /// Address and port for metrics, health and status over HTTP, or off [default: 127.0.0.1:4748,
+    /// if it is free]
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<String>,

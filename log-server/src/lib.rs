@@ -4,7 +4,7 @@
 //! ```text
 //!  nodes ══TCP══► net ► session ──Input──► store ─────────────────────► trace directory
 //!                        decode, check,     catalog: ids                  ▲
-//!                        correct times      merge: order by watermarks    │ sink: commit, retry, seal
+//!                        correct times      merge: order by watermarks    │ sink: commit, seal
 //!                        (tokio tasks)      resolve, events: columns ─────┘
 //!                  ◄══Ack══                 (one thread)  └──► tail ══TCP══► readers
 //! ```

@@ -1,6 +1,6 @@
 //! Many streams of many nodes at once: merged in order, each event once, with memory for open
-//! streams only. `MIOT_STREAMS_NODES` and `MIOT_STREAMS` set the numbers; docs/dev/testing.md has the
-//! full size.
+//! streams only. `MIOT_STREAMS_NODES` and `MIOT_STREAMS` set the numbers; docs/dev/testing.md has
+//! the full size.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -36,12 +36,13 @@ pub(crate) struct Arguments {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Print the time of each event by the clock of its node, in nanoseconds, instead of the log-server's. The order, --since
-    /// and --until still use the times of the trace
+    /// Print the time of each event by the clock of its node, in nanoseconds, instead of the
+    /// log-server's. The order, --since and --until still use the times of the trace
     #[arg(long)]
     node_time: bool,
-    /// Print the requests made during each request below it: those of the same thread, and those that file-system clients on
-    /// the same node served for it. Prints every tree with an event that the other options select; -n counts trees
+    /// Print the requests made during each request below it: those of the same thread, and those
+    /// that file-system clients on the same node served for it. Prints every tree with an event
+    /// that the other options select; -n counts trees
     #[arg(long)]
     tree: bool,
     /// Print no events; check the trace like `miot fsck`
@@ -79,12 +80,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
         printer.flush()?;
     }
-    tell_missed(&reader);
+    report_missed(&reader);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says what could not be read.
-pub(crate) fn tell_missed(reader: &Reader) {
+/// Reports parts that could not be read.
+pub(crate) fn report_missed(reader: &Reader) {
     if reader.missed() > 0 {
         eprintln!(
             "miot: retention removed {} of the oldest parts before they could be read",
@@ -93,7 +94,7 @@ pub(crate) fn tell_missed(reader: &Reader) {
     }
 }
 
-/// The processes of these jobs.
+/// Returns the numbers of the processes of these jobs.
 pub(crate) fn of_jobs(reader: &Reader, wanted: &[String]) -> anyhow::Result<HashSet<u64>> {
     let mut found = HashSet::new();
     for batch in reader.batches(Table::Processes) {

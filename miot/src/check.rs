@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     format: TextOrJson,
 }
 
-/// The trace was repaired, but rows are lost.
+/// Exit code if the trace was repaired but rows are lost.
 const EXIT_LOST: u8 = 3;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -50,7 +50,7 @@ fn repair(dir: &Path, json: bool) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Checks and prints the report.
+/// Checks a trace and prints the report.
 pub(crate) fn check(dir: &Path, json: bool) -> anyhow::Result<ExitCode> {
     let report = miot_trace_store::fsck::check(dir);
     if json {

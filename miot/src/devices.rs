@@ -18,7 +18,8 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Print what the block devices and mounted network file systems of the nodes did, by the counters of their kernels
+/// Print the activity of the nodes' block devices and mounted network file systems, from kernel
+/// counters
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -47,10 +48,11 @@ pub(crate) struct Arguments {
     format: Format,
 }
 
-/// Node, kind, device, mount.
+/// Node, kind, device and mount.
 type Name = (String, String, String, Option<String>);
 
-/// A device in one interval, or over all: its counters (`devices` in docs/reference/trace.md), and what follows from them.
+/// A device in one interval or over all intervals: its counters (`devices` in
+/// docs/reference/trace.md) and derived values.
 #[derive(Clone, Debug, Default, Serialize)]
 struct DeviceRow {
     time: Option<String>,
@@ -92,7 +94,7 @@ struct DeviceRow {
     retransmits: Option<u64>,
 }
 
-/// A device over all its intervals.
+/// Sums of a device over all its intervals.
 #[derive(Clone, Debug)]
 struct Total {
     sums: DeviceRow,
@@ -101,7 +103,8 @@ struct Total {
     highest: Option<f64>,
 }
 
-/// Of the busiest interval: an interval with less counts as idle (Carns et al., section IV).
+/// Fraction of the busiest interval's rate below which an interval counts as idle (Carns et al.,
+/// section IV).
 const IDLE: f64 = 0.05;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -136,7 +139,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The rows of a batch that are wanted.
+/// Returns the rows of a batch that the options select.
 fn samples(batch: &RecordBatch, arguments: &Arguments) -> anyhow::Result<Vec<DeviceRow>> {
     let text = |name: &str| {
         let column = batch.column_by_name(name).and_then(|c| c.as_string_opt::<i32>());
@@ -190,7 +193,7 @@ fn samples(batch: &RecordBatch, arguments: &Arguments) -> anyhow::Result<Vec<Dev
     Ok(samples)
 }
 
-/// The quotient, if both are known and it means something.
+/// Returns the quotient, if both values are known and the divisor is not 0.
 fn per(part: Option<u64>, whole: Option<u64>) -> Option<f64> {
     let whole = whole.filter(|whole| *whole > 0)?;
     Some(part? as f64 / whole as f64)
@@ -208,7 +211,7 @@ impl DeviceRow {
         (self.node.clone(), self.kind.clone(), self.device.clone(), self.mount.clone())
     }
 
-    /// Those of `iostat -x`; see the module `devices` of the log-client.
+    /// Computes the ratios of `iostat -x`; see the module `devices` of the log-client.
     fn with_ratios(self) -> DeviceRow {
         let interval = u64::try_from(self.interval).ok().filter(|interval| *interval > 0);
         let bytes = plus(self.read_bytes, self.write_bytes);
@@ -318,8 +321,8 @@ fn text(out: &mut impl Write, rows: &[DeviceRow], intervals: bool) -> std::io::R
 mod tests {
     use super::*;
 
-    /// As `iostat -x` prints for these differences over ten seconds: %util 20.0, r_await 2.00 ms, w_await 4.00 ms,
-    /// aqu-sz 0.50, 1.5 kB/s.
+    /// `iostat -x` prints for these differences over ten seconds: %util 20.0, r_await 2.00 ms,
+    /// w_await 4.00 ms, aqu-sz 0.50, 1.5 kB/s.
     #[test]
     fn ratios_are_those_of_iostat() {
         let sample = DeviceRow {
@@ -356,9 +359,10 @@ mod tests {
         assert_eq!((none.utilization, none.r_await, none.rate), (None, None, None));
     }
 
-    /// Of a FUSE mount the kernel counts nothing but what waits; CSV has the same columns for all.
+    /// For a FUSE mount the kernel counts only waiting requests. CSV has the same columns for all
+    /// devices.
     #[test]
-    fn a_device_without_counters_stands_beside_one_with() {
+    fn devices_without_counters_have_the_same_columns() {
         let block = DeviceRow { interval: 1, read_bytes: Some(1), busy: Some(1), ..DeviceRow::default() }
             .with_ratios();
         let fuse = DeviceRow { interval: 1, in_flight: Some(2), ..DeviceRow::default() }.with_ratios();

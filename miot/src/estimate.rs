@@ -24,7 +24,7 @@ use std::process::ExitCode;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  miot estimate solver.toml                       IOR command that reproduces each phase\n  miot estimate solver.toml --run nvme=/scratch --run nfs=/home/me\n  miot estimate solver.toml --mpi --run nfs=/home/me\n  miot estimate solver.toml --bandwidth reached.csv\n  miot estimate solver.toml --bandwidth reached.csv --measured nfs=trace-on-nfs\n\n\
-FILE is CSV with a header: configuration,phase,operation,mib_per_second. A phase is any number of its family. Operations are numbered \
+FILE is CSV with a header: configuration,phase,operation,mib_per_second. A phase is identified by any number of its family. Operations are numbered \
 from 1 and may be empty. The mean of several lines for one operation is used. \
 Time = weight / bandwidth, summed over the phases; error = |estimated - measured bandwidth| / measured bandwidth (Mendez et al. 2012)."
 )]
@@ -44,7 +44,8 @@ pub(crate) struct Arguments {
     /// With --run: sync data never, at the end of a phase, or with each request
     #[arg(long, value_name = "WHEN", value_parser = chosen::named::<Sync>, default_value = "never")]
     sync: Sync,
-    /// With --run: measure phases of MPI-IO through MPI-IO, with processes started by this command, e.g. mpiexec
+    /// With --run: measure phases of MPI-IO through MPI-IO, with processes started by this command,
+    /// e.g. mpiexec
     #[arg(long, value_name = "COMMAND", num_args = 0..=1, default_missing_value = "mpiexec")]
     mpi: Option<String>,
     /// With --run: maximum number of repetitions per measurement
@@ -53,7 +54,7 @@ pub(crate) struct Arguments {
     /// Model or trace of the application on a configuration, to compute the error of the estimate
     #[arg(long, value_name = "NAME=MODEL|DIR", value_parser = named)]
     measured: Vec<(String, PathBuf)>,
-    /// Leave out phases that took less than 1 % of the time, as the paper does
+    /// Leave out phases that took less than 1 % of the time, like the paper
     #[arg(long)]
     relevant: bool,
     /// Path of the file of the benchmark
@@ -148,7 +149,7 @@ struct EstimateReport<'a> {
     estimates: Vec<&'a Estimate>,
 }
 
-/// A benchmark of one operation of a phase.
+/// Benchmark command for one operation of a phase.
 #[derive(Serialize)]
 struct Command {
     phases: String,
@@ -189,7 +190,7 @@ fn commands(model: &Model, arguments: &Arguments, out: &mut impl Write) -> anyho
     Ok(())
 }
 
-/// A line of a file of bandwidths.
+/// Line of a bandwidth file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BandwidthLine {
@@ -231,7 +232,7 @@ fn bandwidths(path: &Path) -> anyhow::Result<Vec<Bandwidth>> {
     Ok(rows)
 }
 
-/// The paper's tables 3 and 4.
+/// Prints the estimates like the paper's tables 3 and 4.
 fn text(estimates: &[Vec<Estimate>], choice: &str, out: &mut impl Write) -> std::io::Result<()> {
     let seconds = |value: f64| format!("{value:.3}");
     let header =

@@ -3,12 +3,12 @@
 use anyhow::Context as _;
 use std::path::Path;
 
-/// True for a pipe or a device: a file that cannot be replaced.
+/// Returns true for a pipe or a device, which cannot be replaced.
 pub(crate) fn is_special(file: &Path) -> bool {
     std::fs::metadata(file).is_ok_and(|found| !found.is_file())
 }
 
-/// Directory of a file.
+/// Returns the directory of a file.
 pub(crate) fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use miot_trace_events::EventColumns;
 use std::collections::HashSet;
 
-/// Which events to show. Each option may be given several times or with a comma: any of its values will
-/// do; different options must all agree.
+/// Options that select events. An option with several values (repeated or separated by commas)
+/// matches any of them; different options must all match.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Filter {
     /// Only events of this operation, e.g. `read` or `openat`.
@@ -17,7 +17,8 @@ pub(crate) struct Filter {
     /// Only events of this layer: app, mpi-io, stdio, posix, fuse, client, block.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) layer: Vec<String>,
-    /// Only events of files whose path (or second path) matches this glob; `*` does not match `/`, `**` does.
+    /// Only events of files whose path (or second path) matches this glob; `*` does not match `/`,
+    /// `**` does.
     #[arg(long, value_name = "GLOB")]
     pub(crate) path: Vec<String>,
     /// Only events of this process id.
@@ -26,7 +27,8 @@ pub(crate) struct Filter {
     /// Only events of this node.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) node: Vec<String>,
-    /// Only events completed at or after this time, e.g. 2026-11-21T12:00:00Z, or an age such as 10m, 90s, 2h, 1d.
+    /// Only events completed at or after this time, e.g. 2026-11-21T12:00:00Z, or an age such as
+    /// 10m, 90s, 2h, 1d.
     #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
     pub(crate) since: Option<Timestamp>,
     /// Only events completed before this time or age.
@@ -34,12 +36,12 @@ pub(crate) struct Filter {
     pub(crate) until: Option<Timestamp>,
 }
 
-/// A moment: as a time, or as how long ago it was.
+/// Parses a point in time, or an age.
 pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse() {
         return Ok(time);
     }
-    // Of a duration, `m` can only be minutes.
+    // In an age, `m` means minutes.
     let minutes = text.strip_suffix('m').map(|number| format!("{number}min"));
     let ago = miot_proto::units::parse_duration(minutes.as_deref().unwrap_or(text));
     let ago =
@@ -47,12 +49,12 @@ pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     Timestamp::now().checked_sub(ago).map_err(|error| error.to_string())
 }
 
-/// As in a trace: since 1970. What is further away than it can say is as far as it can say.
+/// Returns nanoseconds since 1970, as in a trace. Times out of range are clamped.
 pub(crate) fn nanoseconds(time: Timestamp) -> i64 {
     time.as_nanosecond().clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
-/// A filter ready to be applied.
+/// Compiled filter.
 #[derive(Debug)]
 pub(crate) struct Matcher {
     filter: Filter,
@@ -75,7 +77,7 @@ struct Candidate<'a> {
 }
 
 impl Filter {
-    /// Checks names and globs.
+    /// Compiles the filter; checks names and globs.
     pub(crate) fn matcher(&self) -> anyhow::Result<Matcher> {
         for name in &self.layer {
             let known = miot_proto::op::Layer::from_name(name);
@@ -105,17 +107,17 @@ impl Filter {
 }
 
 impl Matcher {
-    /// Only events of these processes.
+    /// Restricts the filter to these processes of the trace.
     pub(crate) fn of_processes(self, processes: HashSet<u64>) -> Matcher {
         Matcher { processes: Some(processes), ..self }
     }
 
-    /// What the globs say of a path, whatever the other options say.
+    /// Returns whether the globs match a path, independently of the other options.
     pub(crate) fn matches_path(&self, path: &str) -> bool {
         self.paths.as_ref().is_none_or(|globs| globs.is_match(path))
     }
 
-    /// True if an event of a batch is chosen.
+    /// Returns whether the filter selects an event of a batch.
     pub(crate) fn matches_row(&self, columns: &EventColumns<'_>, row: usize) -> bool {
         self.matches(&Candidate {
             time: columns.time.value(row),
@@ -128,7 +130,7 @@ impl Matcher {
         })
     }
 
-    /// [`Matcher::matches_row`], for [`miot_trace_events::RowPrinter::print`].
+    /// Returns [`Matcher::matches_row`] as a closure for [`miot_trace_events::RowPrinter::print`].
     pub(crate) fn rows(&self) -> impl Fn(&EventColumns<'_>, usize) -> bool {
         |columns, row| self.matches_row(columns, row)
     }
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn options_must_all_agree_and_any_value_will_do() {
+    fn all_options_and_any_value_must_match() {
         let cases = [
             (Filter::default(), true),
             (Filter { op: vec!["write".into(), "read".into()], pid: vec![7], ..Filter::default() }, true),
@@ -191,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_name_is_an_error() {
+    fn misspelled_name_is_an_error() {
         assert!(Filter { op: vec!["raed".into()], ..Filter::default() }.matcher().is_err());
         assert!(Filter { layer: vec!["posx".into()], ..Filter::default() }.matcher().is_err());
         assert!(Filter { path: vec!["a[".into()], ..Filter::default() }.matcher().is_err());
     }
 
     #[test]
-    fn processes_are_chosen_by_their_number_in_the_trace() {
+    fn processes_are_selected_by_number() {
         let of =
             |ids: &[u64]| Filter::default().matcher().unwrap().of_processes(ids.iter().copied().collect());
         assert!(of(&[3, 4]).matches(&event()));
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_times_or_durations_ago() {
+    fn moments_are_times_or_ages() {
         assert_eq!(moment("2026-11-21T12:00:00Z").unwrap().as_second(), 1_795_262_400);
         for (text, seconds) in [("10m", 600), ("90s", 90), ("2h", 7200), ("1.5h", 5400), ("20min", 1200)] {
             let before = Timestamp::now().as_second();

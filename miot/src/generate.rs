@@ -74,9 +74,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the time of a trace begins: 14 December 1990, the date of the report.
+/// Start time of a trace: 14 December 1990, the date of the report. Nanoseconds since 1970.
 const BEGIN: i64 = 661_132_800_000_000_000;
-/// What a request is said to take: 10 us and 1 ns a byte, as if storage were memory. A simulation does not use it.
+/// Fixed part of a request's duration, nanoseconds. A request takes 10 us and 1 ns per byte, as if
+/// storage were memory. A simulation does not use it.
 const LEAST: i64 = 10_000;
 
 fn add(builder: &mut TraceBuilder, model: &Model, made: &Generated, pid: u32) -> anyhow::Result<()> {
@@ -103,14 +104,14 @@ fn add(builder: &mut TraceBuilder, model: &Model, made: &Generated, pid: u32) ->
     Ok(())
 }
 
-/// A program's events are being written.
+/// Writer of the events of a program.
 struct Writing<'a> {
     builder: &'a mut TraceBuilder,
     process: ProcessId,
     thread: Thread,
-    /// Of its clock.
+    /// Current time of the program's clock.
     time: i64,
-    /// Of its processor.
+    /// Processor time used so far.
     cpu: i64,
 }
 
@@ -121,7 +122,7 @@ impl Writing<'_> {
         self.cpu = self.cpu.saturating_add(cpu);
     }
 
-    /// Something that is done with a file as a whole.
+    /// Writes an operation on a whole file, e.g. open or close.
     fn whole(&mut self, model: &Model, made: &Generated, nth: usize, op: &str) -> anyhow::Result<()> {
         let mut event = self.event(op, LEAST)?;
         event.file = Some(self.builder.file(self.process, path(model, made, nth).as_bytes())?);

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Make a trace of what another tool recorded: strace, Darshan DXT, Miller's format
+/// Convert the output of another tool to a trace: strace, Darshan DXT, Miller's format
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  strace -f -ttt -T -y -o log ./program; miot import log -o trace\n  strace -ff -ttt -T -y -o log ./program; miot import log.* -o trace\n  darshan-dxt-parser job.darshan > job.txt; miot import job.txt -o trace\n  miot import --format miller venus.miller -o venus\n\nAll files become one trace. Imported and ignored data: docs/guide/import.md."
@@ -68,7 +68,7 @@ enum ErrorPolicy {
     Stop,
 }
 
-/// Bytes of a file that tell what it is.
+/// Number of bytes at the start of a file from which its format is detected.
 const LOOK: u64 = 64 << 10;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -109,7 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
     };
     if builder.events() == 0 && report.skipped > 0 {
-        tell(&report, &mut stdout().lock())?;
+        report_skipped(&report, &mut stdout().lock())?;
         bail!("no event could be imported; the trace in {} was removed", arguments.output.display());
     }
     let (events, processes, files) = (builder.events(), builder.processes(), builder.files());
@@ -126,7 +126,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         counted(files, "file"),
         arguments.output.display()
     )?;
-    tell(&report, &mut out)?;
+    report_skipped(&report, &mut out)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -134,7 +134,7 @@ fn detected(files: &[PathBuf]) -> anyhow::Result<ImportFormat> {
     let path = &files[0];
     let read = || -> std::io::Result<Option<Vec<u8>>> {
         let file = File::open(path)?;
-        // What is read of a pipe is gone.
+        // Bytes read from a pipe cannot be read again.
         if !file.metadata()?.is_file() {
             return Ok(None);
         }
@@ -159,10 +159,10 @@ fn detected(files: &[PathBuf]) -> anyhow::Result<ImportFormat> {
     }
 }
 
-/// What was left out.
-fn tell(report: &Report, out: &mut impl std::io::Write) -> std::io::Result<()> {
+/// Reports the lines and calls that were left out.
+fn report_skipped(report: &Report, out: &mut impl std::io::Write) -> std::io::Result<()> {
     if report.skipped > 0 {
-        writeln!(out, "{} of {} lines not understood and left out:", report.skipped, report.lines)?;
+        writeln!(out, "{} of {} lines could not be parsed and were left out:", report.skipped, report.lines)?;
         for bad in &report.bad {
             writeln!(out, "  {}", printable(&bad.to_string()))?;
         }
@@ -180,11 +180,7 @@ fn tell(report: &Report, out: &mut impl std::io::Write) -> std::io::Result<()> {
         let named = others.iter().take(12).map(|(name, times)| format!("{times} {}", printable(name)));
         let named: Vec<_> = named.collect();
         let more = if others.len() > named.len() { ", …" } else { "" };
-        writeln!(
-            out,
-            "{all} calls that are no I/O on files, or not known, left out: {}{more}",
-            named.join(", ")
-        )?;
+        writeln!(out, "{all} calls that are not file I/O, or unknown, left out: {}{more}", named.join(", "))?;
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// Something of MIOT's own failed; `run` then exits with 125, as `env` and `timeout` do.
+/// Exit code for a failure of MIOT. `run` exits with 125 instead, like `env` and `timeout`.
 const EXIT_FAILED: u8 = 1;
 
 #[derive(Parser)]
@@ -86,18 +86,18 @@ enum Command {
     BenchSweep(bench::launched::Sweep),
 }
 
-/// What the command line may say, for manuals and completions.
+/// Returns the definition of the command line, for manuals and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     Arguments::command()
 }
 
-/// The tool.
+/// Runs the tool.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // A reader that has seen enough (`miot cat | head`) is no error.
-    // SAFETY: restores the default action of a signal, before any thread exists.
+    // A closed pipe (`miot cat | head`) is not an error. SAFETY: restores the default action of a
+    // signal, before any thread exists.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     miot_log_server::keep_freed_memory();
     let is_run = matches!(arguments.command, Command::Run(_));
@@ -129,9 +129,11 @@ pub fn main() -> ExitCode {
         Command::BenchSweep(arguments) => (bench::launched::sweep(&arguments), EXIT_FAILED),
     };
     let result = match result {
-        Ok(ExitCode::SUCCESS) if unread::tell() && !is_run => Ok(ExitCode::from(unread::EXIT_INCOMPLETE)),
+        Ok(ExitCode::SUCCESS) if unread::report_unread() && !is_run => {
+            Ok(ExitCode::from(unread::EXIT_INCOMPLETE))
+        }
         other => {
-            unread::tell();
+            unread::report_unread();
             other
         }
     };
@@ -142,7 +144,8 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// The error and its causes, each said once: many library errors already contain the text of their cause.
+/// Formats an error and its causes, each once: many library errors already contain the text of
+/// their cause.
 fn chain(error: &anyhow::Error) -> String {
     error.chain().skip(1).fold(error.to_string(), |text, cause| {
         let cause = cause.to_string();
@@ -153,12 +156,12 @@ fn chain(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_definition_is_valid() {
         super::command().debug_assert();
     }
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn cause_is_printed_once() {
         let error = anyhow::anyhow!("no space").context("cannot write x: no space").context("not stored");
         assert_eq!(super::chain(&error), "not stored: cannot write x: no space");
     }

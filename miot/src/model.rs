@@ -14,10 +14,10 @@ use std::io::{Write as _, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What `miot model compare` exits with if models differ.
+/// Exit code of `miot model compare` if models differ.
 const EXIT_DIFFERENT: u8 = 3;
 
-/// The I/O of an application as a model that says nothing of the machine: save, compare, explain
+/// Save, compare and explain the I/O of an application as a machine-independent model
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  miot model save trace -o solver.toml\n  miot model explain solver.toml\n  miot model compare solver.toml other-trace\n\nA model is an editable TOML file, see docs/guide/model.md. A trace directory is accepted wherever a model is expected."
@@ -29,41 +29,41 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make the model of a trace
+    /// Create the model of a trace
     Save {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
         choice: PhaseFilter,
-        /// The file to write; it must not exist [default: standard output]
+        /// New file; it must not exist [default: standard output]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// Without what was measured on this machine
+        /// Omit values that were measured on this machine
         #[arg(long)]
         abstract_only: bool,
     },
-    /// Say what differs between two models; exits with 3 if anything does
-    #[command(after_help = "What was measured and what files are called does not count.")]
+    /// Print the differences between two models; the exit code is 3 if there are any
+    #[command(after_help = "Measured values and file names are not compared.")]
     Compare {
-        /// A model, or a trace
+        /// Model or trace
         #[arg(value_name = "MODEL|DIR")]
         one: PathBuf,
-        /// Another
+        /// Model or trace to compare with
         #[arg(value_name = "MODEL|DIR")]
         other: PathBuf,
-        /// How to print
+        /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
-    /// Say in words what a model says
+    /// Describe a model as text
     Explain {
-        /// A model, or a trace
+        /// Model or trace
         #[arg(value_name = "MODEL|DIR")]
         model: PathBuf,
     },
 }
 
-/// The model in a file, or of a trace.
+/// Reads a model from a file, or computes it from a trace.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Model> {
     if path.is_dir() {
         return phases::model(&Source::whole(path), &PhaseFilter::default());

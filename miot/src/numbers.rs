@@ -2,7 +2,7 @@
 
 use miot_trace_events::text::duration;
 
-/// Of a thousand and more three digits and a letter: at most six characters.
+/// Formats a number in at most six characters: from 1000 on, three digits and a letter.
 pub(crate) fn count(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -13,14 +13,14 @@ pub(crate) fn count(value: f64) -> String {
     scaled(value, 1000.0, &["", "k", "M", "G", "T", "P", "E"])
 }
 
-/// Bytes with a unit: at most eight characters.
+/// Formats bytes with a unit in at most eight characters.
 pub(crate) fn bytes(value: f64) -> String {
     scaled(value, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"])
 }
 
 fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     let mut unit = 0;
-    // What would be rounded up to the next unit belongs there.
+    // A value that rounds up to the next unit is printed in that unit.
     while value >= step - 0.5 && unit + 1 < units.len() {
         value /= step;
         unit += 1;
@@ -29,7 +29,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     format!("{value:.digits$}{}", units[unit])
 }
 
-/// A duration: at most seven characters below some days.
+/// Formats a duration in at most seven characters, if it is shorter than some days.
 pub(crate) fn time(nanoseconds: u64) -> String {
     let seconds = nanoseconds / 1_000_000_000;
     if nanoseconds < 99_995_000_000 {
@@ -46,7 +46,7 @@ mod tests {
     use super::{bytes, count, time};
 
     #[test]
-    fn numbers_fit() {
+    fn numbers_fit_their_width() {
         let counts = [0.0, 0.26, 9.94, 9.96, 999.4, 999.6, 1_234.0, 99_940.0, 123_456.0, 4.2e6, 9e18];
         let expected = ["0", "0.3", "9.9", "10", "999", "1.0k", "1.2k", "99.9k", "123k", "4.2M", "9.0E"];
         assert_eq!(counts.map(count), expected);

@@ -10,7 +10,7 @@ pub(crate) enum Out {
 }
 
 impl Out {
-    /// Locks standard output. `is_json`: escapes keep the value of JSON strings.
+    /// Locks standard output. With `is_json`, escapes keep the value of JSON strings.
     pub(crate) fn new(is_json: bool) -> Out {
         let out = stdout();
         if !out.is_terminal() {

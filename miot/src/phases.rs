@@ -22,7 +22,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Find the I/O phases of a parallel application: what its processes do to a file without communicating in between
+/// Find the I/O phases of a parallel application: accesses of its processes to a file without
+/// communication in between
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  miot run --communication -o trace -- mpiexec -n 16 ./solver\n  miot phases trace\n  miot phases trace --all --format csv > phases.csv\n  miot phases trace --plot phases.svg\n\n\
@@ -45,21 +46,23 @@ pub(crate) struct Arguments {
     format: Format,
 }
 
-/// Which requests phases are made of.
+/// Options that select the requests of phases.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct PhaseFilter {
-    /// Layer of the requests: mpi-io, posix, stdio, fuse, client [default: mpi-io if there is any, else posix, else stdio]
+    /// Layer of the requests: mpi-io, posix, stdio, fuse, client [default: mpi-io if there is any,
+    /// else posix, else stdio]
     #[arg(long, value_name = "NAME")]
     layer: Option<String>,
     /// Only files whose path matches this glob; `*` does not match `/`, `**` does
     #[arg(long, value_name = "GLOB")]
     path: Option<String>,
-    /// Time without requests that ends a phase of a process, e.g. 100ms; for traces without communication
+    /// Time without requests that ends a phase of a process, e.g. 100ms; for traces without
+    /// communication
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     gap: Option<Duration>,
 }
 
-/// The model of a trace.
+/// Computes the model of a trace.
 pub(crate) fn model(source: &Source, choice: &PhaseFilter) -> anyhow::Result<Model> {
     let reader = source.open()?;
     let files = reader.files()?;
@@ -176,7 +179,7 @@ fn families(count: usize) -> String {
     if count == 1 { "1 family".into() } else { format!("{count} families") }
 }
 
-/// The lines of a family: one for each operation.
+/// Returns the table rows of a family: one per operation.
 fn lines(phase: &Phase) -> Vec<[String; 13]> {
     let mut lines = Vec::new();
     for (nth, operation) in phase.operations.iter().enumerate() {
@@ -202,7 +205,7 @@ fn lines(phase: &Phase) -> Vec<[String; 13]> {
     lines
 }
 
-/// The end of the path, and who has the file.
+/// Returns the file name and how processes share the file.
 fn file(phase: &Phase) -> String {
     let path = printable(&phase.file).into_owned();
     let name = path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -214,7 +217,7 @@ fn file(phase: &Phase) -> String {
     }
 }
 
-/// What the calls are like.
+/// Describes the kind of calls.
 pub(crate) fn kind(operation: &Operation) -> String {
     let mut words = vec![name(&operation.direction)];
     if operation.collective {
@@ -227,7 +230,7 @@ pub(crate) fn kind(operation: &Operation) -> String {
     words.join(" ")
 }
 
-/// A value by its name in the file.
+/// Returns a value's name in the model file.
 pub(crate) fn name(value: &impl Serialize) -> String {
     serde_json::to_string(value).map_or_else(|_| "?".into(), |text| text.trim_matches('"').to_owned())
 }
@@ -236,7 +239,7 @@ fn range(mean: u64, between: Option<(u64, u64)>) -> String {
     between.map_or_else(|| mean.to_string(), |(least, most)| format!("{least}..{most}"))
 }
 
-/// The initial offset, and what it counts if not bytes of the file.
+/// Formats the initial offset, with its unit if not bytes of the file.
 fn offset(operation: &Operation) -> String {
     let space = match operation.space {
         Space::File => "",
@@ -246,7 +249,7 @@ fn offset(operation: &Operation) -> String {
     formula(operation) + space
 }
 
-/// The initial offset as a function of process and phase.
+/// Formats the initial offset as a function of process and phase.
 pub(crate) fn formula(operation: &Operation) -> String {
     let initial = operation.offset.to_string();
     let each = &operation.offset_per_phase;
@@ -259,7 +262,7 @@ pub(crate) fn formula(operation: &Operation) -> String {
     if initial == "0" { step } else { format!("{initial} + {step}") }
 }
 
-/// From request to request, innermost loop first.
+/// Formats the displacement from request to request, innermost loop first.
 pub(crate) fn displacement(operation: &Operation) -> String {
     let mut parts: Vec<String> =
         operation.displacement.iter().map(|it| format!("{} x {}", it.count, it.stride)).collect();
@@ -269,7 +272,7 @@ pub(crate) fn displacement(operation: &Operation) -> String {
     if parts.is_empty() { "-".into() } else { parts.join(", ") }
 }
 
-/// An operation of a family, for CSV.
+/// CSV row of an operation of a family.
 #[derive(Serialize)]
 struct PhaseRow {
     phases: String,

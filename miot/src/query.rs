@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-/// Ask a trace in SQL: `miot query --help` says more
+/// Query a trace in SQL; see `miot query --help`
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Arguments {
@@ -16,7 +16,7 @@ pub(crate) struct Arguments {
     arguments: Vec<OsString>,
 }
 
-/// Becomes the program, the one beside this one first.
+/// Replaces this process by `miot-query`; prefers the one in the directory of this program.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let name = "miot-query";
     let beside = std::env::current_exe()?.with_file_name(name);

@@ -6,14 +6,15 @@ use miot_proto::control::WhenFull;
 use miot_proto::units::parse_duration;
 use std::time::Duration;
 
-/// What to record, and what to do when there is no room for it.
+/// Options that select the recorded requests and the policy for a full lane.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Recording")]
 pub(crate) struct Recorded {
     /// Layers: `posix,stdio` only these, `-stdio` all except this, `all`
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub(crate) layers: Option<Layers>,
-    /// Operations: `posix.read,posix.write` only these, `-posix.lseek` all except this, `posix.*`, `all`
+    /// Operations: `posix.read,posix.write` only these, `-posix.lseek` all except this, `posix.*`,
+    /// `all`
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub(crate) ops: Option<Ops>,
     /// Skip requests shorter than this, e.g. 100us; 0 keeps all
@@ -31,7 +32,7 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// As a change of what a log-client records now.
+    /// Converts the options to a change of the log-client's current settings.
     pub(crate) fn change(self) -> SettingsChange {
         let Recorded { layers, ops, min_duration, sample, when_full, wait } = self;
         SettingsChange { layers, ops, min_duration, sample, when_full, wait, ..SettingsChange::default() }

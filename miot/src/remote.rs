@@ -11,16 +11,16 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A log-server that says nothing for so long, when an answer is due, is not there.
-const SILENT: Duration = Duration::from_secs(30);
+/// Longest wait for an answer of the log-server.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is no directory and looks like `host:port` is a log-server.
+/// Returns the address if `source` has the form `host:port` and is not a directory.
 pub(crate) fn address(source: &str) -> Option<&str> {
     let is_address = source.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     (is_address && !Path::new(source).exists()).then_some(source)
 }
 
-/// How somebody proves who they are; see `miot pki`.
+/// Options for certificates; see `miot pki`.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "TLS (all three or none)")]
 pub(crate) struct Tls {
@@ -35,11 +35,12 @@ pub(crate) struct Tls {
     pub(crate) tls_authority: Option<PathBuf>,
 }
 
-/// What can be read and written.
+/// Plain or encrypted connection.
 pub(crate) trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-/// A connection that the log-server has welcomed. `patience`: longest silence; `None`: for ever.
+/// Connects and completes the handshake. `patience` is the longest wait for a message; `None` waits
+/// forever.
 pub(crate) fn connect(
     address: &str,
     tls: &Tls,
@@ -61,7 +62,7 @@ pub(crate) fn connect(
         })?),
     };
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    say(
+    send(
         &mut *stream,
         &Message::Hello { greeting: GREETING, version: VERSION, role, node: host, session: 0 },
     )?;
@@ -72,24 +73,24 @@ pub(crate) fn connect(
     }
 }
 
-/// A reader's certificate, or an operator's, who may read as well.
+/// Loads a reader's certificate, or an operator's, which also permits reading.
 fn own(files: Files) -> Result<TlsClient, miot_tls::Error> {
     let operator = TlsClient::load(files.clone(), miot_tls::Role::Operator);
     operator.or_else(|_| TlsClient::load(files, miot_tls::Role::Reader))
 }
 
-/// A connection for questions. `patience`: how long an answer may take besides.
+/// Connects for operator requests. `patience` is added to the longest wait for an answer.
 pub(crate) fn operator(
     address: &str,
     tls: &Tls,
     patience: Duration,
 ) -> anyhow::Result<Box<dyn Stream + Send>> {
-    connect(address, tls, Role::Operator, Some(patience.saturating_add(SILENT)))
+    connect(address, tls, Role::Operator, Some(patience.saturating_add(ANSWER_TIMEOUT)))
 }
 
-/// Asks one thing. What is refused is an error.
+/// Sends a request and returns the reply. A refusal is an error.
 pub(crate) fn ask(stream: &mut dyn Stream, request: &OperatorRequest) -> anyhow::Result<OperatorReply> {
-    say(stream, &Message::Request { request: serde_json::to_vec(request)? })?;
+    send(stream, &Message::Request { request: serde_json::to_vec(request)? })?;
     let reply = match receive(stream)? {
         Message::Reply { reply } => serde_json::from_slice(&reply)?,
         Message::Refused { reason, .. } => OperatorReply::Refused(reason),
@@ -101,18 +102,18 @@ pub(crate) fn ask(stream: &mut dyn Stream, request: &OperatorRequest) -> anyhow:
     }
 }
 
-/// Who is there says something else than is due.
+/// Returns the error for an unexpected message.
 pub(crate) fn strange() -> anyhow::Error {
     anyhow::anyhow!("the peer is not a MIOT log-server")
 }
 
 /// Sends a message.
-pub(crate) fn say(stream: &mut dyn Stream, message: &Message) -> anyhow::Result<()> {
+pub(crate) fn send(stream: &mut dyn Stream, message: &Message) -> anyhow::Result<()> {
     stream.write_all(&message.frame())?;
     Ok(stream.flush()?)
 }
 
-/// The next message.
+/// Reads the next message.
 pub(crate) fn receive(stream: &mut dyn Stream) -> anyhow::Result<Message> {
     let mut header = [0; FRAME_HEADER];
     stream.read_exact(&mut header).map_err(broken)?;
@@ -122,12 +123,12 @@ pub(crate) fn receive(stream: &mut dyn Stream) -> anyhow::Result<Message> {
     Ok(Message::from_payload(&payload, crc)?)
 }
 
-/// Why nothing more comes.
+/// Converts an error of the connection to its reason.
 fn broken(error: Error) -> anyhow::Error {
     match (refusal(&error), error.kind()) {
         (Some((reason, _)), _) => anyhow::anyhow!("the log-server refused this client: {reason}"),
         (None, ErrorKind::UnexpectedEof) => anyhow::anyhow!("the log-server closed the connection"),
-        // A read that has waited for as long as it may.
+        // The read timeout expired.
         (None, ErrorKind::WouldBlock) => anyhow::anyhow!("the log-server does not answer"),
         _ => anyhow::Error::new(error).context("lost the connection to the log-server"),
     }

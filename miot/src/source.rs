@@ -11,13 +11,14 @@ use std::io::IsTerminal as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// A trace, and a time.
+/// Options that select a trace and a time range.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Source {
     /// Trace directory
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Only events completed at or after this time, e.g. 2026-11-21T12:00:00Z, or an age such as 10m, 90s, 2h, 1d
+    /// Only events completed at or after this time, e.g. 2026-11-21T12:00:00Z, or an age such as
+    /// 10m, 90s, 2h, 1d
     #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
     pub(crate) since: Option<Timestamp>,
     /// Only events completed before this time or age
@@ -26,12 +27,12 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// All of a trace.
+    /// Selects all of a trace.
     pub(crate) fn whole(dir: &Path) -> Source {
         Source { dir: dir.to_owned(), since: None, until: None }
     }
 
-    /// Nanoseconds since 1970.
+    /// Returns the time range, nanoseconds since 1970.
     pub(crate) fn times(&self) -> Range<i64> {
         self.since.map_or(i64::MIN, nanoseconds)..self.until.map_or(i64::MAX, nanoseconds)
     }
@@ -41,7 +42,7 @@ impl Source {
         unread::open(&self.dir)
     }
 
-    /// These columns of the events, in order. On a terminal, a bar says how far it is.
+    /// Passes these columns of the events in order, with a progress bar on a terminal.
     pub(crate) fn scan(
         &self,
         reader: &Reader,
@@ -50,7 +51,7 @@ impl Source {
         self.scan_selected(reader, Select::columns(columns))
     }
 
-    /// The same for what is selected.
+    /// Like [`Source::scan`], for the selected events.
     pub(crate) fn scan_selected(
         &self,
         reader: &Reader,
@@ -66,7 +67,7 @@ impl Source {
     }
 }
 
-/// A bar on a terminal's standard error, gone when it is dropped; nothing elsewhere.
+/// Returns a progress bar on standard error, if that is a terminal. Dropping the bar removes it.
 pub(crate) fn bar(total: u64, what: &'static str) -> ProgressBar {
     let terminal = std::io::stderr().is_terminal();
     let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

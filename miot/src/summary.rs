@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Rows of a table on one screen.
+/// Number of rows of a table on one screen.
 const ROWS: usize = 12;
-/// Columns a path may take; longer ones lose their beginning.
+/// Maximum width of a path, columns. Longer paths are cut at the start.
 const PATH_COLUMNS: usize = 60;
 
-/// Reads a whole trace into a report with the `files` slowest files, and what of the trace could not be read.
+/// Reads a whole trace. Returns a report with the `files` slowest files, and everything that could
+/// not be read.
 pub(crate) fn report(source: &Source, files: usize) -> anyhow::Result<(Report, Vec<UnreadItem>)> {
     let reader = source.open()?;
     let mut summary = Summary::new();
@@ -29,7 +30,8 @@ pub(crate) fn report(source: &Source, files: usize) -> anyhow::Result<(Report, V
     Ok((report, reader.unread().all()))
 }
 
-/// What retention removed and the report does not cover; nothing if it covers everything.
+/// Returns the parts that retention removed and the report does not cover; `None` if it covers
+/// everything.
 pub(crate) fn removed(dir: &Path) -> anyhow::Result<Option<RemovedParts>> {
     Ok(unread::open(dir)?.removed().ok().filter(|removed| removed.parts > 0))
 }
@@ -129,7 +131,7 @@ fn time(nanoseconds: u64) -> String {
     duration(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
 }
 
-/// Three digits and a unit, which is enough for people; `--format json` has the exact number.
+/// Formats bytes with three digits and a unit; `--format json` has the exact number.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = count as f64;
@@ -144,13 +146,13 @@ pub(crate) fn bytes(count: u64) -> String {
     unit.map_or_else(|| units::format_bytes(count), |unit| format!("{value:.1} {unit}"))
 }
 
-/// `1 file`, `2 processes`.
+/// Formats a number with its noun: `1 file`, `2 processes`.
 pub(crate) fn counted(count: u64, what: &str) -> String {
     let plural = if what.ends_with('s') { "es" } else { "s" };
     format!("{count} {what}{}", if count == 1 { "" } else { plural })
 }
 
-/// The end of a path that is too long for a table.
+/// Returns the end of a path that is too long for a table.
 pub(crate) fn shortened(path: &str) -> String {
     let length = path.chars().count();
     if length <= PATH_COLUMNS {
@@ -165,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_for_people() {
+    fn numbers_have_three_digits_and_units() {
         assert_eq!([0, 512, 1536, 3 << 30].map(bytes), ["0 B", "512 B", "1.5 KiB", "3.0 GiB"]);
         assert_eq!(
             (counted(1, "process"), counted(2, "process"), counted(3, "thread")),
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_keeps_its_end() {
+    fn long_path_keeps_its_end() {
         let path = format!("/{}/end", "x".repeat(100));
         let short = shortened(&path);
         assert_eq!(short.chars().count(), PATH_COLUMNS);

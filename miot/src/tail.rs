@@ -2,7 +2,7 @@
 
 use crate::filter::{Filter, Matcher, nanoseconds};
 use crate::output::Out;
-use crate::remote::{Tls, address, connect, receive, say};
+use crate::remote::{Tls, address, connect, receive, send};
 use crate::unread;
 use arrow_array::RecordBatch;
 use clap::Args;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How often a directory is looked at: half of the tenth of a second in which an event should be seen.
+/// Polling interval of a directory: half of the 0.1 s within which an event should be printed.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Print the last events of a trace, or follow it as it grows
@@ -62,8 +62,8 @@ fn local(
     matcher: &Matcher,
     printer: &mut RowPrinter<Out>,
 ) -> anyhow::Result<ExitCode> {
-    // Following starts before the last lines are read, so that nothing falls between the two; what both
-    // see is printed once, by position.
+    // Start to follow before reading the last lines, so that no event is missed in between. Events
+    // that both read are printed once, by position.
     let mut follower =
         if arguments.follow { Some(unread::follow(dir, follow::FollowFrom::Start)?) } else { None };
     if let Some(follower) = &mut follower {
@@ -87,7 +87,7 @@ fn local(
                 printer.print(&batch, u64::MAX, matcher.rows())?;
             }
             printer.flush()?;
-            unread::tell();
+            unread::report_unread();
             std::thread::sleep(POLL);
         }
     }
@@ -99,7 +99,7 @@ fn local(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Keeps the last batches, as many as are needed for the last lines.
+/// Keeps as many of the last batches as the last lines require.
 struct LastRows {
     lines: usize,
     batches: VecDeque<RecordBatch>,
@@ -150,7 +150,7 @@ fn remote(
         nodes: filter.node.clone(),
         since: filter.since.map(nanoseconds),
     };
-    say(&mut *stream, &subscribe)?;
+    send(&mut *stream, &subscribe)?;
     loop {
         match receive(&mut *stream)? {
             Message::Rows { arrow } => {

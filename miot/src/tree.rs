@@ -8,19 +8,20 @@ use miot_trace_events::{Linker, MissingColumn, NodeNumbers, Request, Row, Tree};
 use miot_trace_store::Corrections;
 use std::io::Write;
 
-/// Requests that may wait for the one that encloses them. Those of more are printed as if none did.
+/// Maximum number of requests that wait for their parent. Beyond it, requests are printed as if
+/// they had no parent.
 const WAITING: usize = 1 << 20;
 
-/// A request as it will be printed.
+/// Formatted request.
 struct RequestLine {
-    /// What comes before the indentation.
+    /// Text before the indentation.
     head: String,
-    /// The rest, or all of it as JSON.
+    /// Text after the indentation, or the whole request as JSON.
     tail: String,
     matches: bool,
 }
 
-/// Prints trees in which an event matches, as they become complete.
+/// Prints trees that contain a matching event, as soon as they are complete.
 pub(crate) struct Trees<W: Write> {
     out: W,
     is_json: bool,
@@ -32,10 +33,10 @@ pub(crate) struct Trees<W: Write> {
 }
 
 impl<W: Write> Trees<W> {
-    /// At most `limit` trees.
+    /// Prints at most `limit` trees.
     ///
     /// # Errors
-    /// For a format that has no trees.
+    /// If the format does not support trees.
     pub(crate) fn new(
         out: W,
         format: Format,
@@ -57,7 +58,7 @@ impl<W: Write> Trees<W> {
         })
     }
 
-    /// Takes in events, in order. False: as many are printed as were asked for.
+    /// Adds events in order. Returns false once `limit` trees are printed.
     pub(crate) fn add(&mut self, batch: &RecordBatch, matcher: &Matcher) -> anyhow::Result<bool> {
         let columns = row::columns(batch)?;
         let nodes = self.nodes.column(batch).ok_or(MissingColumn { name: "node" })?;
@@ -79,7 +80,7 @@ impl<W: Write> Trees<W> {
         Ok(true)
     }
 
-    /// Prints what still waits.
+    /// Prints the requests that still wait.
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
         let linker = std::mem::replace(&mut self.linker, Linker::new(0));
         linker.finish(&mut self.complete);
@@ -116,7 +117,7 @@ fn text(out: &mut impl Write, tree: &Tree<RequestLine>, depth: usize) -> std::io
     tree.children.iter().try_for_each(|child| text(out, child, depth + 1))
 }
 
-/// The object of the request, with one more member.
+/// Prints the JSON object of the request, with its children as a further member.
 fn json(out: &mut impl Write, tree: &Tree<RequestLine>) -> std::io::Result<()> {
     let open = tree.value.tail.strip_suffix('}').unwrap_or(&tree.value.tail);
     write!(out, "{open},\"children\":[")?;

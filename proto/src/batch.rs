@@ -7,7 +7,7 @@
 //! repetition.
 //!
 //! ```text
-//! varint rows · varint extensions · 10 columns · extensions · path bytes      (then LZ4, see `encode`)
+//! varint rows · varint extensions · 10 columns · extensions · path bytes  (then LZ4: `encode`)
 //! column:     varint v of row 0      followed, if there are more rows, by
 //!             0u8, varint v          every other row has v
 //!             1u8, varint v          one v per other row

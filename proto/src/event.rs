@@ -7,17 +7,18 @@
 //! its extension, if it has one. All slots of a record become visible with one store.
 //!
 //! ```text
-//! word 0   bits 0-7 kind · 8-15 slots of the record (1..=MAX_SLOTS) · 16-23 layer · 24-31 operation
-//!          bits 32-63 request number: assigned at the start of the request, ascending per thread, never 0;
-//!          0 in a record that is not a request
+//! word 0   bits 0-7 kind · 8-15 slots of the record (1..=MAX_SLOTS) · 16-23 layer ·
+//!          24-31 operation
+//!          bits 32-63 request number: assigned at the start of the request, ascending per thread,
+//!          never 0; 0 in a record that is not a request
 //! word 1   completion time, raw clock ticks
 //! word 2   bits 0-47 duration in ticks (saturating) · bits 48-63 flags
 //! word 3   file handle (a new number per open, ascending per process; 0 = none)
 //! word 4   offset, or an argument of the operation (see op::ArgMeaning)
 //! word 5   requested length, or an argument of the operation
 //! word 6   result: bytes moved or another value; negative = −errno
-//! word 7   bits 0-31 attempt number of the lane, modulo 2³²: counts every record that was offered to the
-//!          lane, so that a gap between two records is the exact number lost there
+//! word 7   bits 0-31 attempt number of the lane, modulo 2³²: counts every record that was offered
+//!          to the lane, so that a gap between two records is the exact number lost there
 //!          bits 32-63 request number of the parent on the same thread (0 = none)
 //! ```
 //!

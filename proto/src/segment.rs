@@ -7,7 +7,7 @@
 //! otherwise.
 //!
 //! ```text
-//! 0      header        HEADER_BYTES   written once, before the magic; the producer updates counters
+//! 0      header        HEADER_BYTES, written once before the magic; the producer updates counters
 //! 4096   lane table    LANE_BYTES per lane, dense; lane i at 4096 + i × LANE_BYTES
 //! 266240 slots         the slots of each lane at the offset in its table entry
 //! ```

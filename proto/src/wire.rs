@@ -1,7 +1,8 @@
 //! Frames and messages between log-client, log-server and `miot tail`.
 //!
 //! ```text
-//! frame:  u32 length of the payload · u32 CRC-32C of the payload · u32 CRC-32C of these 8 bytes · payload
+//! frame:  u32 length of the payload · u32 CRC-32C of the payload · u32 CRC-32C of these 8 bytes ·
+//!         payload
 //! ```
 //!
 //! The header has a checksum of its own, so that a damaged length is detected at once, and not

@@ -251,7 +251,7 @@ fn assert_speaks_for_itself(browser: &mut Browser, plot: &str) {
             &["Throughput over time", "read, upwards", "written, downwards", time, "bytes per second"]
         }
         "operations" => &["Operations over time, by layer", "metadata", time, "operations per second"],
-        "latency" => &["Latency over time", "99th percentile", time, "how long requests took"],
+        "latency" => &["Latency over time", "99th percentile", time, "duration of requests"],
         "bursts" => &["Burstiness", "share of the time", "bytes per second"],
         "activity" => &["Idle times", "requests under way", time],
         "sizes" => &["Access sizes", "reads", "writes", "bytes that a request moved", "requests"],

@@ -111,7 +111,7 @@ fn every_command_says_what_it_could_not_read_beside_what_it_could() {
     incomplete(&miot(&["report", "-o", page.to_str().unwrap()], &trace), said);
     let page = fs::read_to_string(&page).unwrap();
     assert!(page.contains("Not read: events/part-000001.parquet: row group 0 is not what was written"));
-    assert!(page.contains("Lower bounds: not all could be read"));
+    assert!(page.contains("Lower bounds: parts of the trace could not be read"));
     // What does not need the part does not miss it.
     let _ = miot(&["devices"], &trace).success();
 }

@@ -7,8 +7,8 @@
  *   struct miot_done done = { handle, offset, length, n < 0 ? -errno : n, 0 };
  *   miot_end(&r, &done);
  *
- * Link with `pkg-config --cflags --libs miot`. Without a log-client on the node nothing is recorded, and
- * a request costs about a nanosecond.
+ * Link with `pkg-config --cflags --libs miot`. Without a log-client on the node nothing is
+ * recorded, and a request costs about a nanosecond.
  */
 
 

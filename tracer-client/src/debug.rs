@@ -71,7 +71,7 @@ static TABLE: [Format; FORMATS] = [const {
     }
 }; FORMATS];
 
-/// A message between its begin and its end; declared the same way in `debug.c`.
+/// A message between its start and its end; declared the same way in `debug.c`.
 #[repr(C)]
 #[derive(Debug)]
 struct Message {
@@ -125,8 +125,8 @@ impl Format {
             return None;
         }
         // SAFETY: the exclusive reference requires
-        // - no other access: this thread has taken the entry, and nobody reads it before it is
-        //   ready.
+        // - no other access: this thread has taken the entry, and no other code reads it before it
+        //   is ready.
         let known = unsafe { &mut *self.parsed.get() };
         known.count = argument_kinds(text, &mut known.kinds).unwrap_or(0) as u32;
         known.text[..text.len()].copy_from_slice(text);
@@ -177,7 +177,7 @@ unsafe extern "C" fn miot_debug_begin(message: *mut Message, format: *const c_ch
     }
     let Some(begun) = thread::begin(op::app::DEBUG) else { return 0 };
     // SAFETY: the exclusive reference and `Format::find` require
-    // - a valid pointer to a `Message` that nobody else uses: required by this function;
+    // - a valid pointer to a `Message` that no other code else uses: required by this function;
     // - a C string: required by this function, and checked for null.
     let (message, found) = unsafe { (&mut *message, Format::find(format)) };
     message.format = format;

@@ -120,7 +120,7 @@ static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
 extern "C" fn capture(count: c_int, arguments: *const *const c_char, env: *const *const c_char) {
     // SAFETY: `join_arguments` and `read_environment` require
     // - valid arrays of C strings: the loader passes arguments and environment of the process;
-    // - that nobody changes them meanwhile: no other thread runs during constructors.
+    // - that no other code changes them meanwhile: no other thread runs during constructors.
     let environment = ENVIRONMENT.get_or_init(|| unsafe {
         let cmdline = if env.is_null() { Text::new() } else { join_arguments(count, arguments) };
         Environment { cmdline, ..read_environment(env) }
@@ -184,7 +184,7 @@ unsafe fn read_environment(env: *const *const c_char) -> Environment {
             continue;
         }
         // SAFETY: `from_ptr` requires
-        // - a C string that nobody changes: required by this function.
+        // - a C string that no other code changes: required by this function.
         let entry = unsafe { CStr::from_ptr(*entry) }.to_bytes();
         let Some(equals) = entry.iter().position(|b| *b == b'=') else { continue };
         let (name, value) = (&entry[..equals], &entry[equals + 1..]);
@@ -240,7 +240,8 @@ fn environment() -> &'static Environment {
     // (libselinux does), and musl passes no environment to constructors.
     // SAFETY: `read_environment` requires
     // - an array of C strings: `environ` is one;
-    // - that nobody changes it meanwhile: no other thread runs during the first constructors.
+    // - that no other code changes it meanwhile: no other thread runs during the first
+    //   constructors.
     ENVIRONMENT.get_or_init(|| unsafe { read_environment(environ) })
 }
 
@@ -441,7 +442,7 @@ mod tests {
         env.push(std::ptr::null());
         // SAFETY: `read_environment` requires
         // - a null-terminated array of C strings: built above;
-        // - that nobody changes it meanwhile: it is local.
+        // - that no other code changes it meanwhile: it is local.
         unsafe { read_environment(env.as_ptr()) }
     }
 

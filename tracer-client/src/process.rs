@@ -394,7 +394,7 @@ fn create_segment(process: &ProcessState, control: &Control, first_lane: u64) ->
         // SAFETY: dereferencing requires
         // - an aligned pointer to a live word: `at` is an aligned offset in the header page, which
         //   `map_segment` has allocated;
-        // - shared access only: the word is accessed as an atomic, and nobody else writes to it.
+        // - shared access only: the word is accessed as an atomic, and no other code writes to it.
         unsafe { (*base.add(at).cast::<AtomicU64>()).store(value, Relaxed) };
     };
     word(header::VERSION, u64::from(MAJOR) << 32 | u64::from(MINOR));
@@ -485,7 +485,7 @@ fn write_header_strings(base: *mut u8) {
             // SAFETY: the copy requires
             // - valid, disjoint ranges: `fit_strings` keeps the sum of the lengths within the
             //   header page, and the strings lie elsewhere;
-            // - no concurrent access: nobody reads the page before the magic is written.
+            // - no concurrent access: no process reads the page before the magic is written.
             unsafe { base.add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
             at += bytes.len();
         }

@@ -1,6 +1,7 @@
-//! `miot-manuals DIR`: writes manual pages into `DIR/man` and shell completions into `DIR/completions`, from the
-//! definitions that the commands themselves parse with. Packages contain them; users' builds have no part in it.
-//! `miot-manuals --reference DIR`: writes the generated pages of `docs/reference` into DIR.
+//! `miot-manuals DIR`: writes manual pages into `DIR/man` and shell completions into
+//! `DIR/completions`, from the clap definitions of the commands. Packages contain the files; builds
+//! of users do not need this program. `miot-manuals --reference DIR`: writes the generated pages of
+//! `docs/reference` into DIR.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
@@ -24,7 +25,7 @@ fn main() -> anyhow::Result<()> {
     };
     let commands = [
         ("1", miot::command()),
-        // In place of the page of `miot query`, which only hands its arguments on.
+        // Replaces the page of `miot query`, which only passes on its arguments.
         ("1", miot_query::cli::Options::command()),
         ("8", miot_log_client::cli::Options::command()),
         ("8", miot_log_server::cli::Options::command()),
@@ -76,7 +77,7 @@ fn completions(dir: &Path, mut command: Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A page for the command and one for each of its subcommands: `miot-run.1`, `miot-pki-init.1`.
+/// Writes a page for the command and one for each subcommand: `miot-run.1`, `miot-pki-init.1`.
 fn pages(dir: &Path, section: &str, mut command: Command) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir)?;
     command = command.disable_help_subcommand(true);
@@ -94,7 +95,7 @@ fn all_pages(dir: &Path, section: &str, command: &Command, above: &[&str]) -> an
 
 fn page(command: &Command, section: &str, path: &[&str]) -> anyhow::Result<Vec<u8>> {
     let name = path.join("-");
-    // What follows the options is laid out by hand in the help: here too.
+    // The help text after the options has manual line breaks, which are kept.
     let notes = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
     let renamed = command.clone().after_help("").after_long_help("");
     let man = Man::new(renamed.clone())
@@ -135,7 +136,7 @@ fn subcommands(command: &Command, section: &str, path: &[&str], out: &mut impl W
     Ok(())
 }
 
-/// A line of text as roff takes it.
+/// Escapes a line of text for roff.
 fn escaped(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-");
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }

@@ -1,5 +1,6 @@
-//! Pages of `docs/reference` that are generated: all commands with their options, from the clap definitions, and all
-//! keys of the configuration files, from the doc comments of the `Config` structs that serde reads them into.
+//! Pages of `docs/reference` that are generated: all commands with their options, from the clap
+//! definitions, and all keys of the configuration files, from the doc comments of the `Config`
+//! structs that serde reads them into.
 
 use anyhow::{Context as _, bail};
 use clap::{Arg, Command};
@@ -82,7 +83,7 @@ fn option(arg: &Arg) -> String {
 pub(crate) struct Configuration<'a> {
     /// The daemon.
     pub(crate) program: &'a str,
-    /// Where the file is by default.
+    /// Default path of the file.
     pub(crate) file: &'a str,
     /// Prefix of the environment variables that override it.
     pub(crate) prefix: &'a str,
@@ -146,8 +147,8 @@ fn documentation(attribute: &syn::Attribute) -> Option<String> {
     pair.path.is_ident("doc").then(|| text.value().trim().to_owned())
 }
 
-/// Returns text as Markdown: paragraphs on one line each, links of rustdoc as code, and characters that Markdown or HTML
-/// would interpret escaped outside of code.
+/// Returns text as Markdown: paragraphs on one line each, links of rustdoc as code, and characters
+/// that Markdown or HTML would interpret escaped outside of code.
 fn prose(text: &str) -> String {
     let paragraphs = text.trim().split("\n\n").map(|paragraph| {
         let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");

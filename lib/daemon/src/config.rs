@@ -16,20 +16,21 @@ const NOT_SETTINGS: &[&str] = &["config", "log"];
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file that was asked for does not exist.
+    /// The requested file does not exist.
     #[error("{}: no such file", .0.display())]
     NoFile(PathBuf),
-    /// A key is unknown, or its value is not valid; with the place that it comes from.
+    /// A key is unknown or its value is invalid; the text contains the source of the value.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// Loads settings from their defaults, `file`, the variables of the environment that begin with `env_prefix`, and
-/// `flags`, in this order. Without `file`, `default_file` is read if it exists. Flags that were not given must not be
-/// serialized. Values are not checked beyond their types.
+/// Loads settings from their defaults, `file`, the variables of the environment that begin with
+/// `env_prefix`, and `flags`, in this order. Without `file`, `default_file` is read if it exists.
+/// Flags that were not given must not be serialized. Values are not checked beyond their types.
 ///
 /// # Errors
-/// [`Error::NoFile`] if `file` does not exist; [`Error::Invalid`] for an unknown key or a value of the wrong type.
+/// [`Error::NoFile`] if `file` does not exist; [`Error::Invalid`] for an unknown key or a value of
+/// the wrong type.
 pub fn load<C: Default + Serialize + DeserializeOwned>(
     file: Option<&Path>,
     default_file: &Path,

@@ -1,6 +1,7 @@
 //! Metrics in the text format of Prometheus.
 //!
-//! A daemon keeps its numbers where they are counted and collects them for each request: each response has its own registry.
+//! A daemon keeps its numbers where they are counted and collects them for each request: each
+//! response has its own registry.
 
 use prometheus::core::Collector;
 use prometheus::{Counter, CounterVec, Encoder as _, Error, Gauge, GaugeVec, Opts, Registry, TextEncoder};
@@ -15,7 +16,8 @@ pub struct Exposition {
 }
 
 impl Exposition {
-    /// Adds a counter, a number that only grows since the start of the daemon. Its name ends in `_total`.
+    /// Adds a counter, a number that only grows since the start of the daemon. Its name ends in
+    /// `_total`.
     ///
     /// # Errors
     /// If the name was added before or is not valid.
@@ -75,7 +77,7 @@ impl Exposition {
         self.registry.register(Box::new(collector))
     }
 
-    /// Text of all metrics, by name.
+    /// Returns the text of all metrics, by name.
     ///
     /// # Errors
     /// If a value cannot be encoded.

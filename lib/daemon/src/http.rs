@@ -1,7 +1,7 @@
 //! The HTTP listener of a daemon.
 //!
-//! The pages have two parts ([`Pages`]): open pages for connections from the same machine without TLS (health, metrics), and
-//! pages for readers of the trace. Access:
+//! The pages have two parts ([`Pages`]): open pages for connections from the same machine without
+//! TLS (health, metrics), and pages for readers of the trace. Access:
 //!
 //! | connection | pages |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | without TLS from this machine, and the daemon has no certificates | all, as with `miot tail` |
 //! | without TLS from another machine | none; all with `allow_insecure` and no certificates |
 //!
-//! A page of another site in a browser must not read a listener on loopback: without TLS, the header `Host` must name this
-//! machine.
+//! A page of another site in a browser must not read a listener on loopback: without TLS, the
+//! header `Host` must name this machine.
 
 use axum::Router;
 use axum::extract::Request;
@@ -63,9 +63,9 @@ pub struct Http {
     timeout_after: Duration,
 }
 
-/// The address cannot be listened on.
+/// Error of listening on an address.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {source}; `http` says where, or `off`")]
+#[error("cannot listen on {address}: {source}; set `http` to another address, or to `off`")]
 pub struct Unavailable {
     address: String,
     source: std::io::Error,
@@ -92,8 +92,8 @@ pub enum SettingError {
     },
 }
 
-/// Checks the setting `http`: [`OFF`] or `address:port`. `encrypted`: true if the daemon has certificates; `None` if it never
-/// uses them for HTTP.
+/// Checks the setting `http`: [`OFF`] or `address:port`. `encrypted` is true if the daemon has
+/// certificates, and `None` if it never uses them for HTTP.
 ///
 /// # Errors
 /// [`SettingError`].
@@ -111,8 +111,8 @@ pub fn check(setting: &str, encrypted: Option<bool>, allow_insecure: bool) -> Re
 }
 
 impl Http {
-    /// Listens on the address of the setting `http`, unless it is [`OFF`]. Without a setting, listens on `default` if that is
-    /// possible: another daemon of this machine may use it.
+    /// Listens on the address of the setting `http`, unless it is [`OFF`]. Without a setting,
+    /// listens on `default` if that is possible: another daemon of this machine may use it.
     ///
     /// # Errors
     /// [`Unavailable`].
@@ -146,7 +146,7 @@ impl Http {
         Ok(Http { listener, address: local, tls, timeout_after: TIMEOUT })
     }
 
-    /// Address of the listener.
+    /// Returns the address of the listener.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
@@ -200,8 +200,8 @@ struct Routers {
 async fn connection(socket: TcpStream, peer: SocketAddr, tls: Option<&TlsServer>, routers: &Routers) {
     let _ = socket.set_nodelay(true);
     let timeout_after = routers.timeout_after;
-    // The kernel ends a connection whose peer reads nothing, even if it acknowledges: tcp(7). Otherwise a peer that sends
-    // requests and does not read would occupy a connection forever.
+    // The kernel ends a connection whose peer reads nothing, even if it acknowledges: tcp(7).
+    // Otherwise a peer that sends requests and does not read would occupy a connection forever.
     let milliseconds = u32::try_from(timeout_after.as_millis()).unwrap_or(u32::MAX);
     if let Err(error) = rustix::net::sockopt::set_tcp_user_timeout(&socket, milliseconds) {
         tracing::debug!(%error, "cannot set the timeout of a connection: a peer that does not read occupies it");
@@ -231,7 +231,7 @@ async fn connection(socket: TcpStream, peer: SocketAddr, tls: Option<&TlsServer>
             lingering_close(socket, timeout_after).await;
         }
         Ok(Err(Rejection::Gone)) => {}
-        Err(_) => log_refused("no TLS handshake in time"),
+        Err(_) => log_refused("TLS handshake timed out"),
     }
 }
 
@@ -269,7 +269,7 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 async fn not_found() -> Response {
-    (StatusCode::NOT_FOUND, "there is nothing here\n").into_response()
+    (StatusCode::NOT_FOUND, "no such page\n").into_response()
 }
 
 /// Adds the headers of all responses.
@@ -285,7 +285,7 @@ async fn add_headers(request: Request, next: Next) -> Response {
 }
 
 async fn for_readers(_: Request, _: Next) -> Response {
-    let reason = "this is for readers of the trace: come with https and a certificate of a reader \
+    let reason = "this page is for readers of the trace: use https and a certificate of a reader \
                   (`miot pki reader`)\n";
     (StatusCode::FORBIDDEN, reason).into_response()
 }
@@ -299,7 +299,8 @@ async fn of_this_machine(request: Request, next: Next) -> Response {
     if is_loopback(name) {
         return next.run(request).await;
     }
-    (StatusCode::MISDIRECTED_REQUEST, "call this by the name `localhost` or its address\n").into_response()
+    (StatusCode::MISDIRECTED_REQUEST, "use the name `localhost` or the address of this server\n")
+        .into_response()
 }
 
 #[cfg(test)]
@@ -363,7 +364,7 @@ mod tests {
         let mut http = Http::bind("127.0.0.1:0", None).await.unwrap();
         http.timeout_after = Duration::from_millis(300);
         let address = http.local_addr();
-        // More than the kernel keeps for a connection.
+        // More than the kernel buffers for a connection.
         let much = axum::body::Bytes::from(vec![b'x'; 32 << 20]);
         let open = Router::new()
             .route("/healthz", get(|| async { "well\n" }))

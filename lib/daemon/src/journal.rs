@@ -1,8 +1,9 @@
-//! Entries of systemd's journal, in its own protocol (systemd.journal-fields(7), "Native Journal Protocol").
+//! Entries of systemd's journal, in its own protocol (systemd.journal-fields(7), "Native Journal
+//! Protocol").
 //!
-//! The crate `tracing-journald` does not add the fields to the message, so that `journalctl` shows "connection refused"
-//! without the reason. Here the fields are in the message, for people, and in fields of the entry, for searches
-//! (`journalctl MIOT_NODE=node7`).
+//! The crate `tracing-journald` does not add the fields to the message, so that `journalctl` shows
+//! "connection refused" without the reason. Here the fields are in the message, for people, and in
+//! fields of the entry, for searches (`journalctl MIOT_NODE=node7`).
 
 use std::fmt::{Debug, Write as _};
 use std::io::{self, Write as _};
@@ -64,13 +65,14 @@ impl<S: Subscriber> Layer<S> for Journal {
         }
         text.fields.iter().for_each(|(name, value)| entry.field(&journal_name(name), value.as_bytes()));
         if self.socket.send(&entry.0).is_err() {
-            // The entry is too long, or the journal restarts: its stream accepts lines of any length.
+            // The entry is too long, or the journal restarts: its stream accepts lines of any
+            // length.
             let _ = writeln!(io::stderr(), "<{}>{}", char::from(priority), text.line());
         }
     }
 }
 
-/// Priority of syslog(3), as a digit.
+/// Returns the priority of syslog(3), as a digit.
 fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => b'3',
@@ -80,7 +82,7 @@ fn priority(level: Level) -> u8 {
     }
 }
 
-/// Field name in the journal: capitals, digits, underscores.
+/// Returns the field name in the journal: capitals, digits, underscores.
 fn journal_name(name: &str) -> String {
     let capital = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     PREFIX.chars().chain(name.chars().map(capital)).take(MAX_NAME).collect()
@@ -152,12 +154,12 @@ mod tests {
         let journal = Journal::connect(&path, "log-client").unwrap();
         tracing::subscriber::with_default(tracing_subscriber::registry().with(journal), || {
             let reason = "it has\ntwo lines";
-            tracing::warn!(peer = %"10.0.0.1", reason, share.bytes = 7, "turned away");
+            tracing::warn!(peer = %"10.0.0.1", reason, share.bytes = 7, "refused");
         });
         let mut buffer = [0; 4096];
         let length = journald.recv(&mut buffer).unwrap();
         let entry = String::from_utf8_lossy(&buffer[..length]).into_owned();
-        let message = "turned away peer=10.0.0.1 reason=\"it has\\ntwo lines\" share.bytes=7";
+        let message = "refused peer=10.0.0.1 reason=\"it has\\ntwo lines\" share.bytes=7";
         assert!(entry.starts_with(&format!("MESSAGE={message}\nPRIORITY=4\n")), "{entry}");
         assert!(entry.contains("\nSYSLOG_IDENTIFIER=log-client\n"), "{entry}");
         assert!(entry.contains("\nMIOT_PEER=10.0.0.1\n"), "{entry}");

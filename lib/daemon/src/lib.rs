@@ -1,5 +1,5 @@
-//! Code that the log-client and the log-server share because both are daemons of a system: configuration, logs,
-//! signals, the service manager, HTTP for monitoring, and privileges.
+//! Code that the log-client and the log-server share because both are daemons of a system:
+//! configuration, logs, signals, the service manager, HTTP for monitoring, and privileges.
 //!
 //! | module | role |
 //! |---|---|

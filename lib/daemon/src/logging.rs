@@ -19,8 +19,9 @@ pub enum LoggingError {
     AlreadySet(#[from] TryInitError),
 }
 
-/// Sets up the logs of the process. `filter`: error, warn, info, debug, or a filter such as `miot_log_client=debug`; without
-/// it `$RUST_LOG`, else info. `identifier`: name of the program in the journal.
+/// Sets up the logs of the process. `filter`: error, warn, info, debug, or a filter such as
+/// `miot_log_client=debug`; without it `$RUST_LOG`, else info. `identifier`: name of the program in
+/// the journal.
 ///
 /// # Errors
 /// [`LoggingError`].

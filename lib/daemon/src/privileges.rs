@@ -1,7 +1,7 @@
 //! Drops the privileges that a daemon does not need.
 //!
-//! Privileges belong to a thread and are inherited by threads that it starts. They must be dropped before there is a second
-//! thread, which is checked.
+//! Privileges belong to a thread and are inherited by threads that it starts. They must be dropped
+//! before there is a second thread, which is checked.
 
 use nix::unistd::User as Entry;
 use rustix::io::Errno;
@@ -14,9 +14,9 @@ use rustix::thread::{
 use std::ffi::CString;
 use std::io;
 
-/// Capabilities of a log-client on a node with several users: to read and write the segments of other users
-/// (`DAC_OVERRIDE`), to check whether segments are still open (`LEASE`), and to verify which process created a segment
-/// (`SYS_PTRACE`).
+/// Capabilities of a log-client on a node with several users: to read and write the segments of
+/// other users (`DAC_OVERRIDE`), to check whether segments are still open (`LEASE`), and to verify
+/// which process created a segment (`SYS_PTRACE`).
 pub const LOG_CLIENT: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::LEASE).union(CapabilitySet::SYS_PTRACE);
 
@@ -25,7 +25,7 @@ pub const LOG_CLIENT: CapabilitySet =
 #[non_exhaustive]
 pub enum PrivilegeError {
     /// There is no user of this name.
-    #[error("there is no user `{}`; make one, such as with `useradd --system`", .0.escape_debug())]
+    #[error("there is no user `{}`; create it, e.g. with `useradd --system`", .0.escape_debug())]
     NoUser(String),
     /// The user database cannot be read.
     #[error("cannot look up the user `{name}`: {source}")]
@@ -69,7 +69,7 @@ pub struct User {
 }
 
 impl User {
-    /// Looks a user up.
+    /// Finds a user by name.
     ///
     /// # Errors
     /// [`PrivilegeError::NoUser`], [`PrivilegeError::UserDatabase`].
@@ -100,14 +100,15 @@ impl User {
     }
 }
 
-/// Name of the user with this id; `None` if the user database does not contain it or cannot be read.
+/// Returns the name of the user with this id; `None` if the user database does not contain it or
+/// cannot be read.
 #[must_use]
 pub fn user_name(uid: u32) -> Option<String> {
     Entry::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten().map(|entry| entry.name)
 }
 
-/// Switches to `user`, if one is given, and drops all capabilities except `keep`. Programs started from now on cannot gain
-/// privileges.
+/// Switches to `user`, if one is given, and drops all capabilities except `keep`. Programs started
+/// from now on cannot gain privileges.
 ///
 /// # Errors
 /// [`PrivilegeError`]. The process must end then.
@@ -117,7 +118,7 @@ pub fn reduce_to(user: Option<&User>, keep: CapabilitySet) -> Result<(), Privile
     if threads > 1 {
         return Err(PrivilegeError::Threads(threads));
     }
-    // Before the right to do so is dropped.
+    // Read them before the process loses the right to.
     let held = capabilities(None).map_err(failed("read the capabilities"))?;
     if held.effective.contains(CapabilitySet::SETPCAP) {
         for capability in (0..64).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {
@@ -131,8 +132,8 @@ pub fn reduce_to(user: Option<&User>, keep: CapabilitySet) -> Result<(), Privile
     }
     let kept = held.permitted & keep;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
-    // Services may not make the call if there is nothing left to drop. The inheritable set does not matter, because started
-    // programs cannot gain privileges.
+    // Services may not make the call if there is nothing left to drop. The inheritable set does not
+    // matter, because started programs cannot gain privileges.
     let before = capabilities(None).map_err(failed("read the capabilities"))?;
     if (before.effective, before.permitted) != (kept, kept) {
         set_capabilities(None, sets).map_err(failed("drop capabilities"))?;
@@ -157,7 +158,7 @@ fn become_user(user: &User, keeping: bool) -> Result<(), PrivilegeError> {
 /// Creates a directory that belongs to a user. An existing directory is not changed.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn create_dir_for(user: &User, dir: &std::path::Path) -> io::Result<()> {
     if dir.exists() {
         return Ok(());

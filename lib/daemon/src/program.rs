@@ -10,8 +10,9 @@ pub const WRONG_USAGE: u8 = 2;
 /// An error and the exit code that it ends the program with.
 pub type Failure<E> = (u8, E);
 
-/// Starts the logs of the program `name` with the filter `log` (see [`logging::start`]), runs `body`, and prints its
-/// error to standard error. Returns the exit code: 0, the code of the error, or [`WRONG_USAGE`] for a wrong filter.
+/// Starts the logs of the program `name` with the filter `log` (see [`logging::start`]), runs
+/// `body`, and prints its error to standard error. Returns the exit code: 0, the code of the error,
+/// or [`WRONG_USAGE`] for a wrong filter.
 pub fn run_main<E: Display>(
     name: &'static str,
     log: Option<&str>,
@@ -30,8 +31,8 @@ pub fn run_main<E: Display>(
     }
 }
 
-/// Reads certificate, key and authority again with `reload`, and logs the result. After an error the daemon keeps the
-/// files that it read before.
+/// Reads certificate, key and authority again with `reload`, and logs the result. After an error
+/// the daemon keeps the files that it read before.
 pub fn reload_tls(reload: impl FnOnce() -> Result<(), miot_tls::Error>) {
     match reload() {
         Ok(()) => {

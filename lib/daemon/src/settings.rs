@@ -9,7 +9,7 @@ fn keys(settings: &impl Serialize) -> Dict {
     Value::serialize(settings).ok().and_then(Value::into_dict).unwrap_or_default()
 }
 
-/// All keys that have a value, as in a configuration file.
+/// Returns all keys that have a value, as in a configuration file.
 #[must_use]
 pub fn to_toml(settings: &impl Serialize) -> String {
     let lines = keys(settings)
@@ -18,7 +18,7 @@ pub fn to_toml(settings: &impl Serialize) -> String {
     lines.collect()
 }
 
-/// A value in TOML; `None` if it is empty or a table.
+/// Returns a value in TOML; `None` if it is empty or a table.
 fn toml_value(value: &Value) -> Option<String> {
     Some(match value {
         Value::String(_, text) => quoted(text),
@@ -32,7 +32,7 @@ fn toml_value(value: &Value) -> Option<String> {
     })
 }
 
-/// A basic string of TOML.
+/// Returns a basic string of TOML.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for char in text.chars() {
@@ -45,7 +45,7 @@ fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
-/// Keys with different values, in alphabetical order.
+/// Returns the keys with different values, in alphabetical order.
 #[must_use]
 pub fn differences<S: Serialize>(one: &S, other: &S) -> Vec<String> {
     let (mut one, other) = (keys(one), keys(other));
@@ -58,7 +58,8 @@ pub fn differences<S: Serialize>(one: &S, other: &S) -> Vec<String> {
     one.into_keys().collect()
 }
 
-/// Explains errors, each with its source: a file, an option, or an environment variable that begins with `prefix`.
+/// Explains errors, each with its source: a file, an option, or an environment variable that begins
+/// with `prefix`.
 #[must_use]
 pub fn explain(prefix: &str, errors: figment::Error) -> String {
     let one = |error: figment::Error| {

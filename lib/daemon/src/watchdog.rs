@@ -1,7 +1,8 @@
 //! Lets the service manager restart a daemon that makes no progress (`WatchdogSec=`).
 //!
-//! The daemon notifies the service manager only if each of its loops has completed a round since the last notification. Each
-//! loop has a [`Liveness`] and marks it once per round, also when it has nothing to do.
+//! The daemon notifies the service manager only if each of its loops has completed a round since
+//! the last notification. Each loop has a [`Liveness`] and marks it once per round, also when it
+//! has nothing to do.
 
 use crate::notify::send;
 use sd_notify::NotifyState;
@@ -38,7 +39,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// A watchdog with the limit of the service manager.
+    /// Creates a watchdog with the limit of the service manager.
     #[must_use]
     pub fn from_env() -> Watchdog {
         Watchdog::new(sd_notify::watchdog_enabled())
@@ -55,7 +56,8 @@ impl Watchdog {
         liveness
     }
 
-    /// Notifies the service manager forever, as long as the loops progress. The task that runs this is watched too.
+    /// Notifies the service manager forever, as long as the loops progress. The task that runs this
+    /// is watched too.
     pub async fn watch(mut self) -> Infallible {
         let Some(limit) = self.limit else { return std::future::pending().await };
         self.last = Instant::now();

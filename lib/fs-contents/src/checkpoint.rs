@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! "MIOTFSS1"   8 bytes
-//! CRC-32C of what follows, 4 bytes, little endian
+//! CRC-32C of the rest, 4 bytes, little endian
 //! Checkpoint, as postcard writes it
 //! ```
 //!
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"MIOTFSS1";
 
-/// A checkpoint that cannot be written or read.
+/// Error of writing or reading a checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -45,11 +45,11 @@ pub enum Error {
     /// The state cannot be encoded.
     #[error(transparent)]
     Encode(#[from] postcard::Error),
-    /// The file does not begin as a checkpoint.
+    /// The file is not a checkpoint of this version.
     #[error("{} is not a checkpoint of miot fsstats (of this version)", .0.display())]
     Foreign(PathBuf),
     /// The checksum or the content is wrong.
-    #[error("the checkpoint {} is damaged: remove it and begin anew", .0.display())]
+    #[error("the checkpoint {} is damaged: remove it and start again", .0.display())]
     Damaged(PathBuf),
 }
 
@@ -68,7 +68,7 @@ pub struct Identity {
     pub exclude: Vec<String>,
 }
 
-/// WalkState of a walk.
+/// State of a walk.
 #[derive(Debug)]
 pub struct WalkState {
     pub(crate) figures: Figures,
@@ -76,7 +76,8 @@ pub struct WalkState {
     pub(crate) known: SeenInodes,
 }
 
-/// Directories that wait to be read, and their parents. Each directory occurs once, after its parent.
+/// Directories that wait to be read, and their parents. Each directory occurs once, after its
+/// parent.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Waiting {
     /// Index of the parent, name, file system.

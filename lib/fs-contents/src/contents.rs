@@ -1,55 +1,57 @@
-//! Contents of a file system as fsstats characterizes them: distributions of the attributes of files, directories and links.
+//! Contents of a file system, characterized like in fsstats: distributions of the attributes of
+//! files, directories and links.
 //!
-//! After Dayal, *Characterizing HEC Storage Systems at Rest* (CMU-PDL-08-109, 2008), whose tool Carns et al. (2011,
-//! section III-B) used. Here:
+//! After Dayal, *Characterizing HEC Storage Systems at Rest* (CMU-PDL-08-109, 2008), whose tool
+//! Carns et al. (2011, section III-B) used. Here:
 //!
 //! | histogram | of | value |
 //! |---|---|---|
 //! | `size` | files | `st_size`, bytes |
 //! | `capacity` | files | `st_blocks` × 512, bytes |
 //! | `positive_overhead` | files with capacity > size | capacity − size |
-//! | `negative_overhead` | files with size > capacity: sparse, compressed or stored in the inode | size − capacity |
+//! | `negative_overhead` | files with size > capacity (sparse, compressed, inline) | size − capacity |
 //! | `atime_age`, `mtime_age`, `ctime_age` | files | whole days since the time |
 //! | `links` | files | `st_nlink` |
-//! | `directory_entries` | directories that could be read to their end | names in them, without `.` and `..` |
+//! | `directory_entries` | directories that were read completely | names, without `.` and `..` |
 //! | `directory_size` | directories | `st_size`, bytes |
-//! | `name_length` | names of everything but the directory where the walk began | bytes |
+//! | `name_length` | names of all entries, without the root of the walk | bytes |
 //! | `symlink_target` | symbolic links | length of the target, bytes |
 //!
-//! A file (a regular one) is counted once, however many names it has. [`crate::growth`] compares two of these.
+//! A regular file is counted once, independently of its number of names. [`crate::growth`] compares
+//! two contents.
 
 use crate::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Seconds of a day.
+/// Length of a day, seconds.
 const DAY: i64 = 24 * 60 * 60;
 
-/// Attributes of a file, as `stat` has them.
+/// Attributes of a file, from `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// Bytes.
+    /// Size, bytes.
     pub size: u64,
     /// Blocks of 512 bytes on the disk.
     pub blocks: u64,
-    /// Names.
+    /// Number of names.
     pub links: u64,
     /// Last access, seconds since 1970.
     pub atime: i64,
-    /// Last modification.
+    /// Last modification, seconds since 1970.
     pub mtime: i64,
-    /// Last change of the attributes.
+    /// Last change of the attributes, seconds since 1970.
     pub ctime: i64,
 }
 
 impl Attributes {
-    /// Bytes on the disk.
+    /// Returns the bytes on the disk.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.blocks.saturating_mul(512)
     }
 }
 
-/// What is neither a file, a directory nor a symbolic link.
+/// Numbers of entries that are neither files, directories nor symbolic links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Special {
     /// Block devices.
@@ -60,28 +62,29 @@ pub struct Special {
     pub fifos: u64,
     /// Sockets.
     pub sockets: u64,
-    /// What `stat` does not say.
+    /// Entries of unknown type.
     pub unknown: u64,
 }
 
 /// Contents of a file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
-    /// Names found: of files, directories, symbolic links and the rest. A file with two names is two.
+    /// Names of files, directories, symbolic links and special files. A file with two names counts
+    /// twice.
     pub names: u64,
     /// Files, each once.
     pub files: u64,
     /// Further names of files that were counted already.
     pub further_links: u64,
-    /// Directories, that where the walk began included.
+    /// Directories, including the root of the walk.
     pub directories: u64,
     /// Symbolic links.
     pub symlinks: u64,
-    /// The rest.
+    /// Special files.
     pub special: Special,
-    /// Bytes that directories take on the disk.
+    /// Bytes of directories on the disk.
     pub directory_capacity: u64,
-    /// Files whose last access, modification or change is in the future; they are of age 0.
+    /// Files whose last access, modification or change is in the future. Their age is counted as 0.
     pub future: u64,
     /// Bytes of files.
     pub size: Histogram,
@@ -109,7 +112,7 @@ pub struct Contents {
     pub symlink_target: Histogram,
 }
 
-/// What a value of a histogram is.
+/// Unit of the values of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -117,15 +120,15 @@ pub enum Unit {
     Bytes,
     /// Days of 24 hours.
     Days,
-    /// A number of something.
+    /// A count.
     Count,
 }
 
-/// How many histograms there are.
+/// Number of histograms.
 pub const HISTOGRAMS: usize = 12;
 
 impl Contents {
-    /// Adds the name of anything.
+    /// Adds a name.
     pub fn name(&mut self, length: u64) {
         self.names = self.names.saturating_add(1);
         self.name_length.add(length, 0, 0);
@@ -158,7 +161,7 @@ impl Contents {
         self.directory_capacity = self.directory_capacity.saturating_add(directory.capacity());
     }
 
-    /// Adds how many entries a directory has that was read to its end.
+    /// Adds the number of entries of a directory that was read completely.
     pub fn entries(&mut self, entries: u64) {
         self.directory_entries.add(entries, 0, 0);
     }
@@ -169,7 +172,7 @@ impl Contents {
         self.symlink_target.add(target, 0, 0);
     }
 
-    /// Adds what another one has. No file may be in both.
+    /// Adds other contents. No file may be in both.
     pub fn merge(&mut self, other: &Contents) {
         let Special { block_devices, character_devices, fifos, sockets, unknown } = other.special;
         for (to, from) in [
@@ -194,7 +197,7 @@ impl Contents {
         }
     }
 
-    /// All histograms, with their names and what their values are.
+    /// Returns all histograms with their names and units.
     #[must_use]
     pub fn histograms(&self) -> [(&'static str, Unit, &Histogram); HISTOGRAMS] {
         [
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_in_the_histograms_of_its_attributes() {
+    fn file_is_in_histograms_of_its_attributes() {
         let mut contents = Contents::default();
         contents.file(&file(100, 8), NOW);
         let bins: Vec<_> = contents.positive_overhead.bins().collect();
@@ -255,7 +258,7 @@ mod tests {
             [0, 0, 5]
         );
         assert_eq!(contents.ctime_age.sum(), Amount { count: 1, total: 5, size: 100, capacity: 4096 });
-        // Sparse, and exactly as large as its blocks.
+        // A sparse file, and a file whose size is that of its blocks.
         contents.file(&file(1 << 20, 8), NOW);
         contents.file(&file(4096, 8), NOW);
         assert_eq!(contents.negative_overhead.sum().total, (1 << 20) - 4096);
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_attributes_are_counted_and_do_no_harm() {
+    fn extreme_attributes_are_counted() {
         let mut contents = Contents::default();
         let worst = Attributes {
             size: u64::MAX,
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_is_as_added_together() {
+    fn merging_equals_adding() {
         let one = |contents: &mut Contents| {
             contents.name(4);
             contents.file(&file(100, 8), NOW);

@@ -22,7 +22,7 @@ pub enum FailedStep {
 }
 
 impl FailedStep {
-    /// Its name, as in a snapshot.
+    /// Returns the name of the step in snapshots.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ pub struct ErrorRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Errors {
-    /// By step and error.
+    /// Failures by step and error.
     pub rows: Vec<ErrorRow>,
 }
 

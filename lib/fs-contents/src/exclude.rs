@@ -1,4 +1,4 @@
-//! Names and paths that a walk leaves out.
+//! Names and paths that a walk skips.
 
 use crate::node::Node;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
@@ -46,7 +46,7 @@ impl Excludes {
             || !self.paths.is_empty() && matches(&self.paths, &self.path(parent, name))
     }
 
-    /// Path of an entry from the root of the walk.
+    /// Returns the path of an entry from the root of the walk.
     pub(crate) fn path(&self, parent: &Node, name: &[u8]) -> Vec<u8> {
         let mut path = parent.path();
         if !path.is_empty() {

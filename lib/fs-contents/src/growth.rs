@@ -1,33 +1,34 @@
-//! What changed between two snapshots of a file system's contents (Carns et al. 2011, section IV-A, Table IV).
+//! Changes between two snapshots of a file system's contents (Carns et al. 2011, section IV-A,
+//! Table IV).
 
 use crate::contents::{Contents, Unit};
 use crate::histogram::Amount;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A figure then and now.
+/// A figure in the old and in the new snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// In the old snapshot.
+    /// Value in the old snapshot.
     pub old: u64,
-    /// In the new one.
+    /// Value in the new snapshot.
     pub new: u64,
 }
 
 impl Change {
-    /// New per old, less one; `None` if there was nothing.
+    /// Returns the relative growth, `new / old - 1`; `None` if `old` is 0.
     #[must_use]
     pub fn growth(&self) -> Option<f64> {
         (self.old > 0).then(|| (self.new as f64 - self.old as f64) / self.old as f64)
     }
 
-    /// How much more there is now.
+    /// Returns the difference, new less old.
     #[must_use]
     pub fn difference(&self) -> i128 {
         i128::from(self.new) - i128::from(self.old)
     }
 
-    /// Growth per day, if it took so many seconds; `None` if it took none.
+    /// Returns the growth per day over `seconds`; `None` if these are 0.
     #[must_use]
     pub fn per_day(&self, seconds: i64) -> Option<f64> {
         (seconds > 0).then(|| self.difference() as f64 * 86_400.0 / seconds as f64)
@@ -37,14 +38,14 @@ impl Change {
 /// Change of a total.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TotalChange {
-    /// Which.
+    /// Name of the total.
     pub name: &'static str,
-    /// What it counts.
+    /// Unit of the total.
     pub unit: Unit,
-    /// Then and now.
+    /// Old and new value.
     #[serde(flatten)]
     pub change: Change,
-    /// New per old, less one.
+    /// Relative growth, see [`Change::growth`].
     pub growth: Option<f64>,
     /// Growth per day between the snapshots.
     pub per_day: Option<f64>,
@@ -57,37 +58,38 @@ pub struct BinChange {
     pub from: u64,
     /// First value above.
     pub below: Option<u64>,
-    /// In the old snapshot.
+    /// Amount in the old snapshot.
     pub old: Amount,
-    /// In the new one.
+    /// Amount in the new snapshot.
     pub new: Amount,
 }
 
-/// How far a distribution moved: the greatest difference of its cumulative shares, new less old.
+/// Shift of a distribution: the greatest difference of its cumulative shares, new less old.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Shift {
     /// New share less old share, −1 to 1.
     pub difference: f64,
-    /// Of the values below this.
+    /// Upper bound of the values of these shares.
     pub below: Option<u64>,
 }
 
 /// Change of a histogram.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HistogramChange {
-    /// Which.
+    /// Name of the histogram.
     pub name: &'static str,
-    /// What its values are.
+    /// Unit of its values.
     pub unit: Unit,
-    /// By count; `None` if one of them is empty.
+    /// Shift by count; `None` if one of the histograms is empty.
     pub shift_count: Option<Shift>,
-    /// By bytes of the files; `None` if it is not of files, or one of them has none.
+    /// Shift by bytes of the files; `None` if the values do not belong to files, or one histogram
+    /// has no bytes.
     pub shift_size: Option<Shift>,
-    /// Bins that are not empty in both.
+    /// Bins that are not empty in at least one snapshot.
     pub bins: Vec<BinChange>,
 }
 
-/// What changed.
+/// Changes between two snapshots.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Growth {
     /// Seconds between the snapshots.
@@ -99,7 +101,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// What changed in so many seconds.
+    /// Computes the changes between two contents that are `seconds` apart.
     #[must_use]
     pub fn between(old: &Contents, new: &Contents, seconds: i64) -> Growth {
         let totals = |contents: &Contents| {
@@ -176,12 +178,12 @@ mod tests {
         assert_eq!((shift.difference, shift.below), (0.25, Some(16)));
         let by_size = size.shift_size.unwrap();
         assert!((by_size.difference - (30.0 / 1030.0 - 10.0 / 1010.0)).abs() < 1e-12);
-        // Directories were not there.
+        // The old snapshot has no directories.
         assert_eq!((growth.totals[3].growth, growth.histograms[9].shift_count), (None, None));
     }
 
     #[test]
-    fn snapshots_of_the_same_moment_have_no_rate() {
+    fn snapshots_of_the_same_time_have_no_rate() {
         let growth = Growth::between(&contents(&[1]), &contents(&[]), 0);
         assert_eq!((growth.totals[0].per_day, growth.totals[0].growth), (None, Some(-1.0)));
     }

@@ -1,20 +1,20 @@
-//! Distributions over bins whose bounds are powers of two, by count and by what is counted.
+//! Distributions over bins whose bounds are powers of two, by count and by the sum of values.
 
 use serde::{Deserialize, Serialize};
 
-/// Bins: one for 0, and one for each power of two that a `u64` can reach.
+/// Number of bins: one for 0, and one for each power of two of a `u64`.
 const BINS: usize = 65;
 
-/// How many values fell into a bin, and how much they stand for. Sums that do not fit stay at the greatest number.
+/// Number of values in a bin, and their sums. Sums saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amount {
-    /// Values.
+    /// Number of values.
     pub count: u64,
-    /// Their sum.
+    /// Sum of the values.
     pub total: u64,
-    /// Bytes of the files that have these values; 0 where values are not of files.
+    /// Bytes of the files with these values; 0 if the values do not belong to files.
     pub size: u64,
-    /// Bytes that these files take on the disk.
+    /// Bytes of these files on the disk.
     pub capacity: u64,
 }
 
@@ -28,20 +28,20 @@ impl Amount {
     }
 }
 
-/// A bin: values from `from` on, below `below`.
+/// A bin with the values from `from` to below `below`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bin {
     /// Lowest value: 0, or a power of two.
     pub from: u64,
-    /// First value above: the next power of two; `None`: there is none.
+    /// First value above the bin: the next power of two; `None` if there is none.
     pub below: Option<u64>,
-    /// What is in it.
+    /// Values in the bin.
     #[serde(flatten)]
     pub amount: Amount,
 }
 
-/// A histogram: values 0, 1, 2 to 3, 4 to 7, and so on. Which values share a bin does not depend on what was added, so that
-/// histograms can be merged and compared.
+/// A histogram with bins for the values 0, 1, 2 to 3, 4 to 7, and so on. The bins do not depend on
+/// the values, so that histograms can be merged and compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Histogram {
@@ -64,19 +64,19 @@ fn from(bin: usize) -> u64 {
 }
 
 impl Histogram {
-    /// Adds a value, of a file of `size` bytes that takes `capacity` bytes of the disk.
+    /// Adds a value of a file of `size` bytes that uses `capacity` bytes on the disk.
     pub fn add(&mut self, value: u64, size: u64, capacity: u64) {
         self.bins[bin(value)].add(&Amount { count: 1, total: value, size, capacity });
         self.max = self.max.max(value);
     }
 
-    /// Adds what another histogram has.
+    /// Adds another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         self.bins.iter_mut().zip(other.bins.iter()).for_each(|(bin, other)| bin.add(other));
         self.max = self.max.max(other.max);
     }
 
-    /// Everything.
+    /// Returns the sum of all bins.
     #[must_use]
     pub fn sum(&self) -> Amount {
         self.bins.iter().fold(Amount::default(), |mut sum, bin| {
@@ -85,13 +85,13 @@ impl Histogram {
         })
     }
 
-    /// The greatest value; 0 if there is none.
+    /// Returns the greatest value; 0 if there is none.
     #[must_use]
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// The bins from the first to the last that is not empty.
+    /// Returns the bins from the first to the last that is not empty.
     pub fn bins(&self) -> impl Iterator<Item = Bin> + '_ {
         let used = |bin: &Amount| bin.count > 0;
         let first = self.bins.iter().position(used).unwrap_or(0);
@@ -103,8 +103,9 @@ impl Histogram {
         Bin { from: from(at), below: (at + 1 < BINS).then(|| from(at + 1)), amount: self.bins[at] }
     }
 
-    /// Where two distributions are furthest apart: the greatest difference of their cumulative shares, and the bound below which
-    /// these shares lie (Kolmogorov and Smirnov's statistic, at the bounds of the bins). `None` if one of them is empty.
+    /// Returns the greatest difference of the cumulative shares of two distributions, and the bound
+    /// below which these shares lie (the Kolmogorov-Smirnov statistic, at the bounds of the bins).
+    /// `None` if one of them is empty.
     #[must_use]
     pub fn distance(&self, other: &Histogram, of: fn(&Amount) -> u64) -> Option<(f64, Option<u64>)> {
         let (sum, other_sum) = (of(&self.sum()), of(&other.sum()));
@@ -125,7 +126,7 @@ impl Histogram {
     }
 }
 
-/// As it is stored: bins that are not empty.
+/// Stored form: bins that are not empty.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     max: u64,
@@ -189,7 +190,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_value_is_in_the_bin_between_its_powers_of_two() {
+    fn value_is_between_bounds_of_its_bin() {
         for (value, from, below) in [
             (0, 0, Some(1)),
             (1, 1, Some(2)),
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_do_not_fit_stay_at_the_greatest_number_in_any_order() {
+    fn sums_saturate_in_any_order() {
         let mut histogram = Histogram::default();
         for value in [1 << 63, 1 << 63, 1 << 63] {
             histogram.add(value, u64::MAX, 1);
@@ -220,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn distributions_are_compared_by_their_cumulative_shares() {
+    fn distance_is_of_cumulative_shares() {
         let histogram = |values: &[u64]| {
             let mut histogram = Histogram::default();
             values.iter().for_each(|value| histogram.add(*value, 0, 0));
             histogram
         };
         let count = |amount: &Amount| amount.count;
-        // Below 4: half, then a quarter.
+        // Shares below 4: a half and a quarter.
         let (old, new) = (histogram(&[1, 3, 9, 9]), histogram(&[1, 9, 9, 9]));
         assert_eq!(old.distance(&new, count), Some((-0.25, Some(4))));
         assert_eq!(old.distance(&old, count), Some((0.0, Some(1))));
@@ -236,7 +237,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merged_is_as_added_together_and_survives_storing(
+        fn merging_equals_adding_and_storing_keeps_it(
             one in prop::collection::vec((any::<u64>(), 0..9u64), 0..50),
             two in prop::collection::vec((0..99u64, 0..9u64), 0..50),
         ) {
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn bins_of_other_bounds_are_refused() {
+    fn bins_with_other_bounds_are_refused() {
         let text = r#"{"max":3,"bins":[{"from":3,"below":5,"count":1,"total":3,"size":0,"capacity":0}]}"#;
         assert!(serde_json::from_str::<Histogram>(text).unwrap_err().to_string().contains("powers of two"));
     }

@@ -1,17 +1,17 @@
-//! Contents of a file system: a walk of a directory tree by several threads, distributions of the attributes that it finds,
-//! snapshots of them, and what changed between two snapshots.
+//! Contents of a file system: a walk of a directory tree by several threads, distributions of
+//! attributes, snapshots of them, and changes between two snapshots.
 //!
 //! | module | role |
 //! |---|---|
 //! | [`contents`] | distributions of the attributes of files, directories and links |
 //! | [`histogram`] | a distribution over bins whose bounds are powers of two |
-//! | [`growth`] | what changed between two contents |
-//! | [`walk`] | the threads, the stack of directories, what is counted |
+//! | [`growth`] | changes between two contents |
+//! | [`walk`] | threads, stack of directories, counted entries |
 //! | `read` | a part of a directory and the attributes of its entries |
-//! | [`node`] | a directory by the names that lead to it |
-//! | [`mounts`], [`exclude`], [`pace`], [`errors`] | file systems and names that are left out, the rate, failures |
+//! | [`node`] | a directory, by the names on its path |
+//! | [`mounts`], [`exclude`], [`pace`], [`errors`] | skipped file systems and names, rate, failures |
 //! | [`checkpoint`] | state of a walk in a file, to continue after an interruption |
-//! | [`snapshot`] | contents at a moment, as a file |
+//! | [`snapshot`] | contents at a point in time, as a file |
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod checkpoint;

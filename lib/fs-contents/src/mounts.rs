@@ -41,7 +41,7 @@ impl Mounts {
         Mounts::parse(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
     }
 
-    /// Lines of proc_pid_mountinfo(5).
+    /// Parses lines of proc_pid_mountinfo(5).
     fn parse(text: &str) -> Mounts {
         let (mut mounts, mut times) = (Mounts::default(), HashMap::<u64, u64>::new());
         for line in text.lines() {
@@ -62,18 +62,19 @@ impl Mounts {
         mounts
     }
 
-    /// True if the mount of this id is of a kind whose files the kernel generates.
+    /// Returns true if the kernel generates the files of the mount with this id.
     pub(crate) fn pseudo(&self, mount: u64) -> bool {
         self.pseudo.contains(&mount)
     }
 
-    /// True if the file system of this device number is mounted more than once.
+    /// Returns true if the file system with this device number is mounted more than once.
     pub(crate) fn shared(&self, device: u64) -> bool {
         self.shared.contains(&device)
     }
 }
 
-/// Name of a kind of file system whose files the kernel generates, by the number in its `statfs`; `None` for other kinds.
+/// Returns the name of a kind of file system whose files the kernel generates, by its `statfs`;
+/// `None` for other kinds.
 #[must_use]
 pub fn pseudo(statfs: &StatFs) -> Option<&'static str> {
     const KINDS: [(u64, &str); 11] = [

@@ -1,5 +1,5 @@
-//! A directory, as the names on its path from the root of the walk. It is opened by its path each time, so that neither the number
-//! of open files nor the length of a path limits the walk.
+//! A directory, as the names on its path from the root of the walk. It is opened by its path each
+//! time, so that neither the number of open files nor the length of a path limits the walk.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
@@ -7,7 +7,7 @@ use rustix::io::{Errno, Result, retry_on_intr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes of a path in one system call: below `PATH_MAX` (4096) with the final zero.
+/// Maximum length of a path in one system call, bytes: below `PATH_MAX` (4096) with the final zero.
 const PATH_PIECE: usize = 4000;
 
 /// File system and mount of a file or directory.
@@ -39,7 +39,7 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// Names from the root of the walk.
+    /// Returns the names from the root of the walk.
     fn names(&self) -> Vec<&[u8]> {
         let mut names = Vec::new();
         let mut node = self;
@@ -51,7 +51,7 @@ impl Node {
         names
     }
 
-    /// Path from the root of the walk; empty for the root.
+    /// Returns the path from the root of the walk; empty for the root.
     pub(crate) fn path(&self) -> Vec<u8> {
         self.names().join(&b'/')
     }
@@ -62,12 +62,12 @@ impl Node {
 pub struct DirectoryOpener {
     root: OwnedFd,
     resolve: ResolveFlags,
-    /// The kernel has openat2 (since 5.6) and permits it.
+    /// True if the kernel has openat2 (since 5.6) and permits it.
     has_openat2: AtomicBool,
 }
 
 impl DirectoryOpener {
-    /// `cross`: opens directories of other file systems and mounts too.
+    /// Creates an opener. With `cross` it also opens directories of other file systems and mounts.
     #[must_use]
     pub fn new(root: OwnedFd, cross: bool) -> DirectoryOpener {
         let mut resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
@@ -102,7 +102,8 @@ impl DirectoryOpener {
         self.open_at(directory.as_ref().map_or(self.root(), AsFd::as_fd), &path)
     }
 
-    /// Opens without a change of the access time, which only the owner and root may do.
+    /// Opens a directory without changing its access time, if permitted: only the owner and root
+    /// may.
     fn open_at(&self, from: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
         match self.open_with(from, path, OFlags::NOATIME) {
             Err(Errno::PERM) => self.open_with(from, path, OFlags::empty()),
@@ -128,7 +129,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn very_deep_directories_are_dropped_without_recursion() {
+    fn deep_directories_drop_without_recursion() {
         let place = FileSystemId { device: 1, mount: 0 };
         let mut node = Arc::new(Node { parent: None, name: Box::from(&b""[..]), place });
         assert_eq!(node.path(), b"");

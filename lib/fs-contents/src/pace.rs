@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longest sleep at a time, so that a stop is noticed.
+/// Longest single sleep, so that a stop is noticed.
 const NAP: Duration = Duration::from_millis(100);
-/// Shorter waits are accumulated: a sleep would cost more.
+/// Shortest sleep. Shorter waits accumulate, because a sleep would cost more.
 const WORTH: Duration = Duration::from_millis(2);
 
 /// Limits the rate of a walk, in files per second of all threads together.
@@ -14,13 +14,13 @@ const WORTH: Duration = Duration::from_millis(2);
 pub struct Pace {
     /// Time for one file.
     step: Option<Duration>,
-    /// When the next may pass.
+    /// Time at which the next file may be counted.
     next: Mutex<Option<Instant>>,
     pub(crate) stop: AtomicBool,
 }
 
 impl Pace {
-    /// `None`: no limit.
+    /// Creates a limit of files per second; `None` for no limit.
     #[must_use]
     pub fn new(per_second: Option<f64>) -> Pace {
         Pace { step: per_second.map(|rate| Duration::from_secs_f64(1.0 / rate)), ..Pace::default() }
@@ -31,7 +31,7 @@ impl Pace {
         let due = {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
             let now = Instant::now();
-            // Unused time is not made up for.
+            // Unused time does not accumulate.
             let due = next.unwrap_or(now).max(now.checked_sub(WORTH).unwrap_or(now));
             *next = Some(due + step);
             due
@@ -46,10 +46,11 @@ impl Pace {
     }
 }
 
-/// Sets the lowest priority for disk and processor, in this thread and all threads that it starts after this.
+/// Sets the lowest priority for disk and processor, in this thread and all threads that it starts
+/// after this.
 ///
 /// # Errors
-/// Those of the system calls.
+/// Errors of the system calls.
 pub fn give_way() -> std::io::Result<()> {
     const WHO_PROCESS: libc::c_long = 1;
     const CLASS_IDLE: libc::c_long = 3 << 13;

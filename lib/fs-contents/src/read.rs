@@ -15,18 +15,18 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of directory entries in one system call: one to three thousand names.
+/// Size of the buffer for directory entries, bytes: one to three thousand names per system call.
 const BUFFER: usize = 64 << 10;
 
-/// Longest time for one part. Parts are smaller on slow file systems and at a low rate, because a part counts only when it is
-/// complete.
+/// Longest time for one part. Parts are smaller on slow file systems and at a low rate, because a
+/// part counts only when it is complete.
 const PART_TIME: Duration = Duration::from_secs(1);
 
 /// A directory to read, and the position at which to continue.
 #[derive(Clone, Debug)]
 pub(crate) struct DirectoryTask {
     pub(crate) directory: Arc<Node>,
-    /// Position of the next entry, as the file system gives it; 0: the begin.
+    /// Position of the next entry, as reported by the file system; 0: the start.
     pub(crate) cursor: u64,
     /// Entries before it.
     pub(crate) entries: u64,
@@ -56,7 +56,8 @@ pub(crate) struct DirectoryPart {
     /// Paths of mount points that were not entered.
     pub(crate) mounts: Vec<Vec<u8>>,
     pub(crate) excluded: u64,
-    /// Position of its end and the number of entries before; `None`: the end of the directory.
+    /// Position of the end of the part and the number of entries before it; `None` at the end of
+    /// the directory.
     pub(crate) next: Option<(u64, u64)>,
     /// Entries of the whole directory, if this part contains its end.
     pub(crate) entries: Option<u64>,
@@ -139,7 +140,8 @@ impl<'a> DirectoryReader<'a> {
         piece
     }
 
-    /// Reads entries into the part. Returns the position of the directory after that, unless it is at its end.
+    /// Reads entries into the part. Returns the position after them, or `None` at the end of the
+    /// directory.
     fn entries(
         &mut self,
         fd: BorrowedFd<'_>,

@@ -1,4 +1,4 @@
-//! Contents of a file system at a moment, as a file in JSON.
+//! Contents of a file system at a point in time, as a JSON file.
 
 use crate::contents::Contents;
 use crate::errors::ErrorRow;
@@ -9,10 +9,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 const FORMAT: &str = "miot-fsstats";
-/// Incremented when an older `miot` would misread a newer snapshot.
+/// Version of the format. It is incremented when an older `miot` would misread newer snapshots.
 const VERSION: u32 = 1;
 
-/// A snapshot that cannot be written or read.
+/// Error of writing or reading a snapshot.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -36,7 +36,7 @@ pub enum Error {
     #[error(transparent)]
     Encode(serde_json::Error),
     /// The file is not a snapshot.
-    #[error("{} is not a snapshot: expected what `miot fsstats DIR -o FILE` writes", .0.display())]
+    #[error("{} is not a snapshot: expected a file written by `miot fsstats DIR -o FILE`", .0.display())]
     Foreign(PathBuf),
     /// The file is of a later version.
     #[error("{} is a snapshot of version {version}, this program reads up to {VERSION}: upgrade MIOT", path.display())]
@@ -51,7 +51,7 @@ pub enum Error {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Error of the JSON parser.
         source: serde_json::Error,
     },
 }
@@ -91,7 +91,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Values of the fields `format`, `version` and `made_by`.
+    /// Returns the values of the fields `format`, `version` and `made_by`.
     #[must_use]
     pub fn format() -> (String, u32, String) {
         (FORMAT.to_owned(), VERSION, concat!("miot ", env!("CARGO_PKG_VERSION")).to_owned())
@@ -130,7 +130,7 @@ impl Snapshot {
     }
 }
 
-/// A time as text.
+/// Serializes a time as text.
 mod text {
     use jiff::Timestamp;
     use serde::de::Error as _;

@@ -1,12 +1,14 @@
-//! The walk: threads take directories from one stack, count their entries, and push the directories that they find.
+//! The walk: threads take directories from one stack, count their entries, and push the directories
+//! that they find.
 //!
-//! A thread reads a part of a directory (some thousand entries) without a lock. Then it commits the part: it adds the entries
-//! to its figures, pushes directories on the stack, looks up the files with several names, and removes the part from the
-//! list of parts in progress. A checkpoint suspends commits while it copies this state; it contains parts in progress as not
-//! done. Each entry is therefore counted once, before or after the checkpoint.
+//! A thread reads a part of a directory (some thousand entries) without a lock. Then it commits the
+//! part: it adds the entries to its figures, pushes directories on the stack, looks up the files
+//! with several names, and removes the part from the list of parts in progress. A checkpoint
+//! suspends commits while it copies this state; it contains parts in progress as not done. Each
+//! entry is therefore counted once, before or after the checkpoint.
 //!
-//! The stack is last in, first out, so that it holds the siblings of one path. A directory is suspended while more
-//! than [`SUSPEND_AT`] directories wait.
+//! The stack is last in, first out, so that it holds the siblings of one path. A directory is
+//! suspended while more than [`SUSPEND_AT`] directories wait.
 
 use crate::checkpoint::{Waiting, WalkState};
 use crate::contents::{Attributes, Contents};
@@ -25,7 +27,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Number of waiting directories at which those being read are suspended. With names of 50 bytes this takes 10 MB.
+/// Number of waiting directories at which those being read are suspended. With names of 50 bytes
+/// this takes 10 MB.
 const SUSPEND_AT: usize = 64 << 10;
 
 /// Number of mount points that a snapshot names.
@@ -41,12 +44,12 @@ pub struct Walk {
     /// Time to which ages are counted, seconds since 1970.
     now: i64,
     mounts: Mounts,
-    /// No commit is in progress while this is locked for writing.
+    /// Locked for reading during a commit. A lock for writing suspends commits.
     gate: RwLock<()>,
     queue: Mutex<Queue>,
     woken: Condvar,
     known: Mutex<SeenInodes>,
-    /// Per thread.
+    /// Figures of each thread.
     figures: Vec<Mutex<Figures>>,
     /// Progress, for a display.
     pub progress: Progress,
@@ -87,7 +90,8 @@ pub struct Figures {
     pub errors: Errors,
     /// Names that an exclude pattern left out.
     pub excluded: u64,
-    /// Mount points that were not entered, and directories that were found before through another mount.
+    /// Mount points that were not entered, and directories that were found before through another
+    /// mount.
     pub mounts: u64,
     /// Paths of some of them, escaped.
     pub mounts_named: Vec<String>,
@@ -119,7 +123,7 @@ pub fn root_attributes(root: &OwnedFd) -> rustix::io::Result<Statx> {
     stat(root.as_fd(), c"", AtFlags::EMPTY_PATH)
 }
 
-/// Device number and inode number.
+/// Returns device number and inode number.
 #[must_use]
 pub fn inode(stat: &Statx) -> (u64, u64) {
     id(stat)
@@ -130,8 +134,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Walk {
-    /// A walk from the root of `opener` with this number of threads. `cross`: enters other file systems and mounts. `now`: time
-    /// to which ages are counted, seconds since 1970.
+    /// Creates a walk from the root of `opener` with this number of threads. With `cross` it enters
+    /// other file systems and mounts. Ages are counted to `now`, seconds since 1970.
     #[must_use]
     pub fn new(
         opener: DirectoryOpener,
@@ -185,7 +189,7 @@ impl Walk {
         *lock(&self.figures[0]) = state.figures;
     }
 
-    /// State of the walk, for a checkpoint.
+    /// Returns the state of the walk, for a checkpoint.
     pub fn state(&self) -> WalkState {
         let _no_commits = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let queue = lock(&self.queue);
@@ -198,7 +202,7 @@ impl Walk {
         }
     }
 
-    /// Results of all threads so far.
+    /// Returns the results of all threads so far.
     pub fn figures(&self) -> Figures {
         let mut sum = Figures::default();
         self.figures.iter().for_each(|figures| sum.merge(&lock(figures)));
@@ -240,7 +244,8 @@ impl Walk {
         }
     }
 
-    /// Counts a part of a directory. Returns the next part of the same directory if this thread continues with it.
+    /// Counts a part of a directory. Returns the next part of the same directory if this thread
+    /// continues with it.
     fn commit(&self, thread: usize, task: DirectoryTask, piece: DirectoryPart) -> Option<DirectoryTask> {
         let _commit = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         let mut directories = Vec::new();
@@ -340,7 +345,7 @@ impl Walk {
         directories.push(node);
     }
 
-    /// True if a file with several names was found before.
+    /// Returns true if a file with several names was found before.
     fn was_seen(&self, id: (u64, u64), links: u64) -> bool {
         use std::collections::hash_map;
         let mut known = lock(&self.known);
@@ -361,7 +366,8 @@ impl Walk {
 }
 
 impl Progress {
-    /// Estimates the number of names, if the directories that were not read are like those that were.
+    /// Estimates the number of names, assuming that unread directories are like those that were
+    /// read.
     pub fn estimate(&self) -> u64 {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (names, done) = (load(&self.names), load(&self.directories_done).max(1));

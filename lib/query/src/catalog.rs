@@ -1,5 +1,5 @@
-//! Names that SQL may use: tables of all traces together, with a column `trace`, and views. Each is read when a query
-//! names it.
+//! Names available in SQL: tables of all traces together, with a column `trace`, and views. A table
+//! is read when a query names it.
 
 use crate::trace::Trace;
 use crate::views;
@@ -16,11 +16,11 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
-/// The catalog and schema that names are looked up in.
+/// Catalog and schema in which names are resolved.
 pub(crate) const CATALOG: &str = "miot";
 pub(crate) const SCHEMA: &str = "trace";
 
-/// The tables and views of some traces as they were opened.
+/// Tables and views of traces, as they were opened.
 pub(crate) struct Tables {
     context: SessionContext,
     traces: Vec<Trace>,
@@ -33,7 +33,7 @@ impl fmt::Debug for Tables {
     }
 }
 
-/// All names, tables first.
+/// Returns all names, tables first.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     Table::ALL.into_iter().map(Table::name).chain(views::NAMES)
 }
@@ -47,7 +47,7 @@ impl Tables {
         &self.traces
     }
 
-    /// Retention has removed parts since the traces were opened.
+    /// Returns whether retention has removed parts since the traces were opened.
     pub(crate) fn overtaken(&self) -> bool {
         self.traces.iter().any(Trace::overtaken)
     }

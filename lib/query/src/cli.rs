@@ -4,10 +4,10 @@ use clap::{Parser, ValueEnum};
 use miot_proto::units::{format_bytes, parse_bytes};
 use std::path::PathBuf;
 
-/// With less the engine can do nothing.
+/// Least memory limit, bytes: the engine needs more than this for any query.
 const LEAST_MEMORY: usize = 16 << 20;
 
-/// Ask a trace in SQL
+/// Query a trace in SQL
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "miot-query",
@@ -16,46 +16,48 @@ const LEAST_MEMORY: usize = 16 << 20;
     after_help = "Examples:\n  miot query miot-trace 'SELECT op, count(*) FROM events GROUP BY op'\n  miot query miot-trace                                 ask interactively\n  miot query miot-trace < report.sql                    several statements\n  miot query -t mon -t tue 'SELECT trace, sum(bytes) FROM io GROUP BY trace'\n  miot query miot-trace 'SELECT * FROM io' --format parquet -o io.parquet\n  miot query s3://traces/mon 'SELECT * FROM job_stats'  sealed parts only\n\nTables: events processes threads files losses clocks devices\nViews:  io file_stats job_stats paths\n\nExit codes: 0 success, 1 the trace or the query failed, 2 wrong usage, or SQL that is not understood, 4 the figures are without what is damaged or missing in the trace (it is named on standard error)."
 )]
 pub struct Options {
-    /// The trace: a directory, file://, s3://bucket/prefix, or http(s):// of a server that can list folders (WebDAV). With
-    /// --trace, the SQL stands here
+    /// The trace: a directory, file://, s3://bucket/prefix, or http(s):// of a server that can list
+    /// folders (WebDAV). With --trace, the SQL
     #[arg(value_name = "TRACE", allow_hyphen_values = true)]
     pub first: Option<String>,
-    /// Statements, separated by semicolons; - or nothing: from standard input, on a terminal interactively
+    /// Statements, separated by semicolons; - or nothing: from standard input, on a terminal
+    /// interactively
     #[arg(value_name = "SQL", allow_hyphen_values = true)]
     pub second: Option<String>,
     /// One of several traces; column `trace` has the name of its directory
     #[arg(short, long = "trace", value_name = "TRACE")]
     pub traces: Vec<String>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
-    /// Into this file instead of standard output; it is there when it is complete
+    /// Write to this file instead of standard output; it appears when it is complete
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Do not compare sealed events with their checksums first, which reads all of them: a damaged page may then give other
-    /// values
+    /// Do not verify the checksums of sealed events first, which reads all of them: damaged pages
+    /// may then give wrong values
     #[arg(long)]
     pub no_verify: bool,
-    /// What is done anyway, unless --no-verify
+    /// Default; see --no-verify
     #[arg(long, hide = true, conflicts_with = "no_verify")]
     #[allow(dead_code, reason = "scripts of earlier versions give it")]
     verify: bool,
-    /// Memory for sorting, grouping and joining, such as 512MiB; what needs more goes to a temporary file
+    /// Memory for sorting, grouping and joining, e.g. 512MiB; operations that need more use
+    /// temporary files
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
     pub memory_limit: usize,
-    /// Where temporary files go. [default: $TMPDIR, or /tmp]
+    /// Directory for temporary files [default: $TMPDIR, or /tmp]
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<PathBuf>,
 }
 
-/// How to print.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Text table.
     #[default]
     #[value(alias = "text")]
     Table,
-    /// A JSON object per line, without what is null.
+    /// One JSON object per line, without null values.
     Json,
     /// Comma-separated values with a header line.
     Csv,
@@ -66,7 +68,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// True for a format that is not text.
+    /// Returns true for a format that is not text.
     #[must_use]
     pub fn is_binary(self) -> bool {
         matches!(self, Format::Parquet | Format::Arrow)
@@ -74,13 +76,13 @@ impl Format {
 }
 
 impl Options {
-    /// The traces, and the SQL if it was given.
+    /// Returns the traces, and the SQL if it was given.
     ///
     /// # Errors
-    /// Text for the user if no trace is given, or more than one place has SQL.
+    /// A text for the user if no trace is given, or SQL is given more than once.
     pub fn split(&self) -> Result<(Vec<String>, Option<String>), &'static str> {
         let (traces, sql) = match (self.traces.as_slice(), &self.first, &self.second) {
-            ([], None, _) => return Err("which trace? miot query TRACE 'SQL'"),
+            ([], None, _) => return Err("no trace given: miot query TRACE 'SQL'"),
             ([], Some(trace), sql) => (vec![trace.clone()], sql.clone()),
             (traces, sql, None) => (traces.to_vec(), sql.clone()),
             _ => return Err("with --trace, give only the SQL: miot query --trace A --trace B 'SQL'"),
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn with_options_for_traces_what_is_left_is_sql() {
+    fn with_trace_options_the_argument_is_sql() {
         let of = |traces: &[&str], sql: Option<&str>| {
             Ok((traces.iter().map(ToString::to_string).collect(), sql.map(str::to_owned)))
         };

@@ -1,5 +1,5 @@
-//! Rows of the trace store as rows of the query engine, which has an Arrow version of its own: by the format that both
-//! read and write.
+//! Converts rows of the trace store to rows of the query engine, which uses another version of
+//! Arrow, through the IPC format that both support.
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -8,7 +8,7 @@ use datafusion::error::{DataFusionError, Result};
 use miot_trace_store::{Table, schema};
 use std::io::Cursor;
 
-/// The same rows.
+/// Converts a batch.
 pub(crate) fn batch(rows: &arrow_array::RecordBatch) -> Result<RecordBatch> {
     let external = |error| DataFusionError::External(Box::new(error));
     let mut bytes = Vec::new();
@@ -21,7 +21,7 @@ pub(crate) fn batch(rows: &arrow_array::RecordBatch) -> Result<RecordBatch> {
     Ok(reader.next().transpose()?.unwrap_or_else(|| RecordBatch::new_empty(schema)))
 }
 
-/// Columns of a table.
+/// Returns the columns of a table.
 pub(crate) fn columns(table: Table) -> Result<SchemaRef> {
     Ok(batch(&arrow_array::RecordBatch::new_empty(schema::of(table)))?.schema())
 }

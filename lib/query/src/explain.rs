@@ -5,7 +5,7 @@ use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use std::fmt::Write as _;
 
-/// Functions and clauses of other databases, and what stands for them here.
+/// Functions and clauses of other databases, and their equivalents here.
 const ELSEWHERE: [(&str, &str); 21] = [
     ("any_value", "first_value(x)"),
     ("arg_max", "last_value(x ORDER BY y)"),
@@ -30,38 +30,38 @@ const ELSEWHERE: [(&str, &str); 21] = [
     ("len", "length(x)"),
 ];
 
-/// What was done wrong, in words, and what to do about it.
+/// Explanation of an error, with a suggestion.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Explained {
     pub(crate) text: String,
-    /// The SQL is wrong, not the trace.
+    /// True if the SQL is wrong, not the trace.
     pub(crate) is_sql: bool,
 }
 
-/// Says what an error means.
+/// Explains an error.
 pub(crate) fn explain(error: &DataFusionError) -> Explained {
     let root = error.find_root();
-    let said = root.strip_backtrace();
-    let said = said.split_once(": ").map_or(said.as_str(), |(_, said)| said);
+    let message = root.strip_backtrace();
+    let message = message.split_once(": ").map_or(message.as_str(), |(_, message)| message);
     let sql = |text: String| Explained { text, is_sql: true };
     match root {
-        DataFusionError::SchemaError(schema, _) => sql(columns(schema, said)),
+        DataFusionError::SchemaError(schema, _) => sql(columns(schema, message)),
         DataFusionError::Plan(plan) => sql(planned(plan)),
         DataFusionError::SQL(parser, _) => sql(format!(
             "the SQL cannot be read: {}",
             first_line(&parser.to_string().replace("sql parser error: ", ""))
         )),
-        DataFusionError::NotImplemented(_) => sql(format!("not supported: {said}")),
+        DataFusionError::NotImplemented(_) => sql(format!("not supported: {message}")),
         DataFusionError::ResourcesExhausted(_) => Explained {
             text: format!(
-                "not enough memory: {}\ngive more with --memory-limit, or ask for less: fewer groups, a shorter time",
-                first_line(said)
+                "not enough memory: {}\nraise --memory-limit, or reduce the query: fewer groups, a shorter time",
+                first_line(message)
             ),
             is_sql: false,
         },
         DataFusionError::ObjectStore(found) if matches!(**found, object_store::Error::NotFound { .. }) => {
             Explained {
-                text: format!("{}\na part is missing; `miot fsck` says what else is wrong", found),
+                text: format!("{}\na part is missing; `miot fsck` reports further damage", found),
                 is_sql: false,
             }
         }
@@ -74,7 +74,7 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or(text)
 }
 
-fn columns(error: &SchemaError, said: &str) -> String {
+fn columns(error: &SchemaError, message: &str) -> String {
     match error {
         SchemaError::FieldNotFound { field, valid_fields } => {
             let mut names: Vec<&str> = valid_fields.iter().map(Column::name).collect();
@@ -86,7 +86,7 @@ fn columns(error: &SchemaError, said: &str) -> String {
             } else if views::JOINED.contains(&field.name()) && !names.contains(&field.name()) {
                 let _ = write!(text, ": view io has `{}`", field.name());
             } else {
-                text += "; text stands between single quotes: 'read'";
+                text += "; text requires single quotes: 'read'";
             }
             if !names.is_empty() {
                 let _ = write!(text, "\ncolumns here: {}", names.join(" "));
@@ -94,29 +94,30 @@ fn columns(error: &SchemaError, said: &str) -> String {
             text
         }
         SchemaError::AmbiguousReference { field } => {
-            format!("several tables have a column `{0}`: say which one, such as e.{0}", field.name())
+            format!("several tables have a column `{0}`: name one, such as e.{0}", field.name())
         }
         SchemaError::DuplicateUnqualifiedField { .. } | SchemaError::DuplicateQualifiedField { .. } => {
             format!(
-                "{said}\na CAST is no part of a name: give one of them another name in a query within, FROM (SELECT CAST(time AS BIGINT) AS t FROM events)"
+                "{message}\na CAST does not change the name of a column: rename one of them in a subquery, FROM (SELECT CAST(time AS BIGINT) AS t FROM events)"
             )
         }
     }
 }
 
-fn planned(said: &str) -> String {
-    let said = first_line(said);
-    if let Some(name) = said.strip_prefix("table '").and_then(|rest| rest.strip_suffix("' not found")) {
+fn planned(message: &str) -> String {
+    let message = first_line(message);
+    if let Some(name) = message.strip_prefix("table '").and_then(|rest| rest.strip_suffix("' not found")) {
         let name = name.rsplit('.').next().unwrap_or(name);
-        let file = ["parquet", "arrows", "csv"].iter().any(|ending| said.contains(ending));
+        let file = ["parquet", "arrows", "csv"].iter().any(|ending| message.contains(ending));
         let mut text = format!("there is no table `{name}`{}", near(name, catalog::names()));
         let _ = write!(text, "\ntables and views: {}", catalog::names().collect::<Vec<_>>().join(" "));
         if file {
-            text += "\nfiles are not named in the query: the trace is given before it, miot query TRACE 'SELECT … FROM events'";
+            text += "\na query does not name files: give the trace before it, miot query TRACE 'SELECT … FROM events'";
         }
         return text;
     }
-    let function = said.strip_prefix("Invalid function '").or_else(|| said.strip_prefix("table function '"));
+    let function =
+        message.strip_prefix("Invalid function '").or_else(|| message.strip_prefix("table function '"));
     if let Some(rest) = function {
         let name = rest.split('\'').next().unwrap_or(rest).to_lowercase();
         return match ELSEWHERE.iter().find(|(other, _)| *other == name) {
@@ -127,18 +128,20 @@ fn planned(said: &str) -> String {
             ),
         };
     }
-    if said.starts_with("DDL not supported") || said.starts_with("DML not supported") {
-        return format!("{said}: a trace is only read; -o FILE with --format writes what a query gives");
-    }
-    if said.contains("Timestamp") && (said.contains("Int64") || said.contains("coerce")) {
+    if message.starts_with("DDL not supported") || message.starts_with("DML not supported") {
         return format!(
-            "{said}\ntimes: time > '2026-11-22T12:00:00Z', time - INTERVAL '1 minute', CAST(time AS BIGINT) for nanoseconds"
+            "{message}: a trace is read-only; -o FILE with --format writes the result of a query"
         );
     }
-    said.to_owned()
+    if message.contains("Timestamp") && (message.contains("Int64") || message.contains("coerce")) {
+        return format!(
+            "{message}\ntimes: time > '2026-11-22T12:00:00Z', time - INTERVAL '1 minute', CAST(time AS BIGINT) for nanoseconds"
+        );
+    }
+    message.to_owned()
 }
 
-/// Which names were perhaps meant.
+/// Suggests similar names.
 fn near<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
     let name = name.to_lowercase();
     let distance = |other: &str| strsim::damerau_levenshtein(&name, &other.to_lowercase());
@@ -161,7 +164,7 @@ mod tests {
     use super::near;
 
     #[test]
-    fn names_that_are_close_are_offered() {
+    fn similar_names_are_suggested() {
         let near = |name| near(name, ["events", "processes", "files", "file_stats"].into_iter());
         assert_eq!(near("event"), ": did you mean `events`?");
         assert_eq!(near("PROCESES"), ": did you mean `processes`?");

@@ -1,5 +1,5 @@
-//! The command line of `miot-query`, for the program and for manual pages. The program itself is in `main.rs` and needs the
-//! feature `engine`.
+//! The command line of `miot-query`, for the program and for manual pages. The program itself is in
+//! `main.rs` and needs the feature `engine`.
 //!
 //! | module | role |
 //! |---|---|

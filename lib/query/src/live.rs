@@ -10,10 +10,10 @@ use miot_trace_store::{Reader, Select};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Batches that may be ready before they are asked for.
+/// Number of batches that are read ahead.
 const AHEAD: usize = 2;
 
-/// The events that were in live parts when the reader was opened, and of some sealed parts.
+/// Events of the live parts at the time when the reader was opened, and of some sealed parts.
 #[derive(Debug)]
 pub(crate) struct Live {
     reader: Arc<Reader>,
@@ -40,7 +40,7 @@ impl PartitionStream for Live {
             let external = |error| DataFusionError::External(Box::new(error));
             for batch in reader.scan(&select).map_err(external)? {
                 let batch = batch.map_err(external).and_then(|batch| convert::batch(&batch));
-                // Nobody wants more.
+                // The receiver was dropped.
                 if to.blocking_send(batch).is_err() {
                     break;
                 }

@@ -3,15 +3,15 @@
 //! | module | role |
 //! |---|---|
 //! | `cli`, in the library | the command line |
-//! | `session` | what runs SQL: limits, and the traces as they are when a statement begins |
-//! | `catalog`, `views` | names that SQL may use |
-//! | `trace` | where rows come from: sealed parts by the query engine, the rest by the trace store |
+//! | `session` | runs SQL: limits, and the state of the traces at the start of a statement |
+//! | `catalog`, `views` | names available in SQL |
+//! | `trace` | reading of rows: sealed parts by the query engine, the rest by the trace store |
 //! | `live`, `convert` | rows of the trace store, in the query engine's version of Arrow |
-//! | `output` | results in the format that was asked for |
-//! | `statement` | running statements, and what is said besides their rows |
-//! | `explain` | what is wrong with a query, and what to write instead |
-//! | `temporary` | files that must not be left |
-//! | `shell` | asking interactively |
+//! | `output` | results in the requested format |
+//! | `statement` | running statements, and notes besides their rows |
+//! | `explain` | explanations of errors in queries |
+//! | `temporary` | removal of temporary files |
+//! | `shell` | the interactive shell |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
@@ -37,7 +37,7 @@ use std::io::{IsTerminal as _, Write as _, read_to_string, stdin, stdout};
 use std::process::ExitCode;
 use tokio::runtime::Builder;
 
-/// Deep expressions are planned recursively.
+/// Stack size of a thread, bytes: deep expressions are planned recursively.
 const STACK: usize = 8 << 20;
 
 fn main() -> ExitCode {
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     temporary::remove();
     let Err(failed) = ended else { return ExitCode::SUCCESS };
     if !failed.text.is_empty() {
-        say(&failed.text);
+        report(&failed.text);
     }
     ExitCode::from(failed.code)
 }
@@ -71,25 +71,25 @@ fn run(options: Options) -> Result<(), Failure> {
     };
     let all = engine.spawn(async move { statement::all(&session, &sql).await });
     let ended = engine.block_on(all).unwrap_or_else(|error| Err(Failure::other(error)));
-    // Not all operators look whether their rows are still wanted.
+    // Not all operators check whether their rows are still needed.
     engine.shutdown_background();
     ended
 }
 
-/// These signals end the process at once, whatever the engine's threads do.
+/// Ends the process at once at these signals, without waiting for the engine's threads.
 fn end_on(signals: &[i32]) -> std::io::Result<()> {
     let mut signals = Signals::new(signals)?;
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
             temporary::remove();
-            say("interrupted");
+            report("interrupted");
             std::process::exit(128 + signal);
         }
     });
     Ok(())
 }
 
-fn say(text: &str) {
+fn report(text: &str) {
     // The terminal may be gone.
     let _ = writeln!(std::io::stderr(), "miot query: {text}");
 }

@@ -16,13 +16,13 @@ use miot_query::cli::Format;
 use std::io::{self, BufWriter, Write, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Standard output, which remembers that nobody reads it any longer.
+/// Standard output. It records that the reader has closed the pipe.
 pub(crate) struct Out;
 
 static UNREAD: AtomicBool = AtomicBool::new(false);
 
 impl Out {
-    /// The reader has seen enough: `miot query … | head`.
+    /// Returns whether the reader has closed the pipe: `miot query … | head`.
     pub(crate) fn is_unread() -> bool {
         UNREAD.load(Ordering::Relaxed)
     }
@@ -30,21 +30,22 @@ impl Out {
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        stdout().write(bytes).inspect_err(see)
+        stdout().write(bytes).inspect_err(record_closed_pipe)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        stdout().flush().inspect_err(see)
+        stdout().flush().inspect_err(record_closed_pipe)
     }
 }
 
-fn see(error: &io::Error) {
+fn record_closed_pipe(error: &io::Error) {
     if error.kind() == io::ErrorKind::BrokenPipe {
         UNREAD.store(true, Ordering::Relaxed);
     }
 }
 
-/// Rows of one table: its columns are as wide as what is in these. More rows are another table.
+/// Maximum number of rows of one table. Columns are as wide as the content of these rows; further
+/// rows start another table.
 const TABLE_ROWS: usize = 10_000;
 
 /// Writes the rows of one statement.
@@ -65,7 +66,7 @@ impl<W: Write + Send> Output<W> {
             Format::Json => RowWriter::Json(LineDelimitedWriter::new(out)),
             Format::Csv => {
                 let mut csv = csv::WriterBuilder::new().with_header(true).build(out);
-                // The header, also if there are no rows.
+                // Write the header even without rows.
                 csv.write(&RecordBatch::new_empty(schema))?;
                 RowWriter::Csv(Box::new(csv))
             }
@@ -120,7 +121,7 @@ impl<W: Write + Send> Output<W> {
     }
 }
 
-/// Prints these rows, and forgets them.
+/// Prints the rows and clears them.
 fn table(out: &mut impl Write, schema: &SchemaRef, rows: &mut Vec<RecordBatch>) -> anyhow::Result<()> {
     let mut rows = std::mem::take(rows);
     if schema.fields().iter().map(|field| field.name().as_str()).eq(["plan_type", "plan"]) {
@@ -134,7 +135,7 @@ fn table(out: &mut impl Write, schema: &SchemaRef, rows: &mut Vec<RecordBatch>) 
     Ok(writeln!(out, "{}", printable_lines(&text.to_string()))?)
 }
 
-/// What `EXPLAIN` gives has lines of its own.
+/// Prints the result of `EXPLAIN`, which already consists of lines.
 fn plans(out: &mut impl Write, rows: &[RecordBatch]) -> anyhow::Result<()> {
     for batch in rows {
         let (Some(kinds), Some(plans)) =
@@ -167,19 +168,19 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_are_shown_not_obeyed() {
+    fn control_characters_are_escaped() {
         assert!(printed(Format::Table, 1).contains("| a\\u{1b}[2Jb"));
     }
 
     #[test]
-    fn a_result_without_rows_has_a_header() {
+    fn result_without_rows_has_header() {
         assert_eq!(printed(Format::Csv, 0), "x\n");
         assert_eq!(printed(Format::Table, 0), "+---+\n| x |\n+---+\n+---+\n");
         assert_eq!(printed(Format::Json, 0), "");
     }
 
     #[test]
-    fn many_rows_are_several_tables() {
+    fn many_rows_become_several_tables() {
         let text = printed(Format::Table, 2 * TABLE_ROWS + 1);
         assert_eq!(text.matches("| x ").count(), 3);
         assert_eq!(text.matches("[2J").count(), 2 * TABLE_ROWS + 1);

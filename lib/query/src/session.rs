@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// Consumers of memory that an error names when there is not enough.
+/// Number of memory consumers named in an out-of-memory error.
 const NAMED: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
 pub(crate) struct Session {
@@ -28,7 +28,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Of traces as they are written on the command line.
+    /// Creates a session for traces given on the command line.
     pub(crate) fn new(options: Options, traces: &[String]) -> Result<Session, Failure> {
         let locations: anyhow::Result<Vec<_>> = traces.iter().map(|text| Location::parse(text)).collect();
         let locations = locations?;
@@ -37,7 +37,7 @@ impl Session {
             let name = location.name();
             if !names.insert(name.clone()) {
                 return Err(Failure::usage(format!(
-                    "two of the traces have the name `{name}`, by which rows are told apart: rename one, or link to it"
+                    "two of the traces have the name `{name}`, which distinguishes rows: rename one, or use a symbolic link"
                 )));
             }
         }
@@ -52,11 +52,11 @@ impl Session {
         let spill = match &options.spill_dir {
             Some(dir) => temporary::folder(dir).map(Some).map_err(|error| {
                 Failure::usage(format!(
-                    "--spill-dir {}: temporary files cannot be made there: {error}",
+                    "--spill-dir {}: cannot create temporary files there: {error}",
                     dir.display()
                 ))
             })?,
-            // A query that needs none does without it.
+            // Queries that need no temporary files run without the directory.
             None => temporary::folder(&std::env::temp_dir()).ok(),
         };
         let spill = spill.map_or(DiskManagerMode::Disabled, |dir| DiskManagerMode::Directories(vec![dir]));
@@ -67,7 +67,7 @@ impl Session {
         Ok(Session { options, context, locations })
     }
 
-    /// The traces as they are now; what queries see until this is called again.
+    /// Opens the current state of the traces. Queries read this state until the next call.
     pub(crate) async fn open(&self) -> anyhow::Result<Arc<Tables>> {
         let mut traces = Vec::new();
         for location in &self.locations {
@@ -80,7 +80,7 @@ impl Session {
         Ok(tables)
     }
 
-    /// The rows of a statement, as they come.
+    /// Runs a statement and returns its rows as a stream.
     pub(crate) async fn rows(&self, statement: Statement) -> Result<SendableRecordBatchStream> {
         let plan = self.context.state().statement_to_plan(statement).await?;
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).verify_plan(&plan)?;
@@ -88,7 +88,7 @@ impl Session {
     }
 }
 
-/// The statements of a text.
+/// Parses the statements of a text.
 pub(crate) fn statements(sql: &str) -> Result<Vec<Statement>> {
     DFParser::parse_sql(sql).map(Vec::from)
 }

@@ -16,13 +16,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 const HELP: &str = "\
-SELECT …;       a query, over several lines, ends with a semicolon
+SELECT …;       a query; may span lines, ends with a semicolon
 \\d              tables and views
 \\d NAME         columns of a table or view
 \\h              this help
-\\q              end, as Ctrl-D does
-Ctrl-C          gives up what is typed, or ends the query that runs
-Each query sees the trace as it is when it begins. docs/guide/query.md has examples.";
+\\q              quit, like Ctrl-D
+Ctrl-C          discards the input, or ends the running query
+Each query reads the state of the trace at its start. Examples: docs/guide/query.md";
 
 struct Statements;
 
@@ -62,7 +62,7 @@ fn is_complete(input: &str) -> bool {
         || matches!(input, "quit" | "exit" | "help")
 }
 
-/// Where lines that were typed are remembered.
+/// Returns the file of the input history.
 fn history() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")))?;
@@ -73,7 +73,7 @@ fn history() -> Option<PathBuf> {
 
 /// Reads statements and runs them until there are no more.
 pub(crate) fn run() -> anyhow::Result<()> {
-    // Meant for the statement that runs.
+    // SIGINT is meant for the running statement.
     signal_hook::flag::register(SIGINT, Arc::default())?;
     let mut editor: Editor<Statements, FileHistory> = Editor::new()?;
     editor.set_helper(Some(Statements));
@@ -126,11 +126,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs this program again as it was called, with the statement as its input. It says itself what goes wrong.
+/// Runs this program again with the same arguments and the statement as its input. The child
+/// process reports its errors.
 fn ask(sql: &str) -> io::Result<()> {
     let mut this = Command::new(std::env::current_exe()?);
     let mut running = this.args(std::env::args_os().skip(1)).stdin(Stdio::piped()).spawn()?;
-    // One that has ended already says why.
+    // A child process that has already ended has reported the reason.
     let _ = running.stdin.take().map(|mut input| input.write_all(sql.as_bytes()));
     running.wait()?;
     Ok(())
@@ -141,7 +142,7 @@ mod tests {
     use super::is_complete;
 
     #[test]
-    fn a_statement_ends_with_a_semicolon() {
+    fn statement_ends_with_semicolon() {
         assert!(
             is_complete("SELECT 1\n;") && is_complete("\\d io") && is_complete("  ") && is_complete("quit")
         );

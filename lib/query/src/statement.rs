@@ -4,7 +4,7 @@ use crate::catalog::Tables;
 use crate::explain::{Explained, explain};
 use crate::output::{Out, Output};
 use crate::session::{Session, statements};
-use crate::{say, temporary};
+use crate::{report, temporary};
 use datafusion::arrow::array::{AsArray as _, RecordBatch};
 use datafusion::arrow::datatypes::UInt64Type;
 use datafusion::error::DataFusionError;
@@ -19,17 +19,17 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Wrong usage, or SQL that is not understood.
+/// Exit code for wrong usage or invalid SQL.
 const EXIT_USAGE: u8 = 2;
 const EXIT_FAILED: u8 = 1;
-/// The rows are without those that could not be read.
+/// Exit code if some rows could not be read.
 const EXIT_INCOMPLETE: u8 = 4;
-/// As for SIGPIPE, which would leave temporary files.
+/// Exit code for a closed pipe, that of SIGPIPE. The signal itself would leave temporary files.
 const EXIT_UNREAD: u8 = 141;
-/// How often a statement is begun again because parts were removed that it was about to read.
+/// Maximum number of attempts of a statement whose parts are removed before it reads them.
 const ATTEMPTS: usize = 20;
 
-/// Why something could not be done.
+/// Reason for a failure, with its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) text: String,
@@ -70,7 +70,7 @@ pub(crate) async fn all(session: &Session, sql: &str) -> Result<(), Failure> {
         0 => return Err(Failure::usage("there is no SQL: miot query TRACE 'SELECT …'")),
         1 => {}
         _ if options.format.is_binary() || options.output.is_some() => {
-            return Err(Failure::usage("one file holds the rows of one statement, and here are several"));
+            return Err(Failure::usage("a file can hold the rows of one statement, but there are several"));
         }
         _ => {}
     }
@@ -85,7 +85,8 @@ pub(crate) async fn all(session: &Session, sql: &str) -> Result<(), Failure> {
     }
 }
 
-/// Runs a statement. It is begun again, with the parts that are left, if retention overtakes it before there was a row.
+/// Runs a statement. If retention removes its parts before the first row, the statement restarts
+/// with the remaining parts.
 async fn one(session: &Session, statement: Statement) -> Result<Arc<Tables>, Failure> {
     let options = &session.options;
     let mut attempt = 1;
@@ -119,12 +120,12 @@ async fn one(session: &Session, statement: Statement) -> Result<Arc<Tables>, Fai
 
 fn overtaken() -> Failure {
     Failure {
-        text: "retention removed parts that the query was about to read: ask again".to_owned(),
+        text: "retention removed parts that the query was about to read: run it again".to_owned(),
         code: EXIT_FAILED,
     }
 }
 
-/// The first rows, and the others.
+/// Returns the first batch and the stream of the others.
 async fn begin(
     session: &Session,
     statement: Statement,
@@ -147,7 +148,7 @@ async fn write(
     Ok(output.finish()?)
 }
 
-/// Writes to a file that gets its name when it is complete.
+/// Writes to a file that is renamed to `path` when it is complete.
 async fn to_file(
     format: Format,
     path: &Path,
@@ -166,7 +167,7 @@ async fn to_file(
     Ok(())
 }
 
-/// Says what figures cannot show: events that were lost, what could not be read. True if all could.
+/// Reports lost events and unreadable files. Returns true if everything could be read.
 async fn notes(session: &Session, tables: &Tables) -> Result<bool, Failure> {
     let several = tables.traces().len() > 1;
     let of = |name: &str| if several { format!("{name}: ") } else { String::new() };
@@ -174,7 +175,7 @@ async fn notes(session: &Session, tables: &Tables) -> Result<bool, Failure> {
     for trace in tables.traces() {
         for unread in trace.unread() {
             is_whole = false;
-            say(&format!("{}{unread}: figures are lower bounds; see miot fsck", of(&trace.name)));
+            report(&format!("{}{unread}: figures are lower bounds; see miot fsck", of(&trace.name)));
         }
     }
     let sql = format!(
@@ -188,7 +189,7 @@ async fn notes(session: &Session, tables: &Tables) -> Result<bool, Failure> {
             let (Some(names), Some(counts)) = (names, counts) else { continue };
             for (name, lost) in names.iter().zip(counts.values()) {
                 let of = of(name.unwrap_or_default());
-                say(&format!(
+                report(&format!(
                     "{of}events lost: {lost}; figures are lower bounds, see docs/reference/losses.md"
                 ));
             }

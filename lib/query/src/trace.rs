@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use url::Url;
 
-/// What is there at one instant.
+/// State of a trace at one instant.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    /// The name of its directory.
+    /// Name of the directory.
     pub(crate) name: String,
-    /// Parts that should be there, of a trace that is not in a directory.
+    /// Missing parts of a trace that is not in a directory.
     missing: MissingParts,
     place: TraceLocation,
 }
@@ -34,7 +34,7 @@ enum TraceLocation {
     Remote(remote::Remote),
 }
 
-/// Where a trace is, as it was written on the command line.
+/// Location of a trace, from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
     Dir(PathBuf),
@@ -46,15 +46,15 @@ impl Location {
         if !text.contains("://") {
             return Ok(Location::Dir(text.into()));
         }
-        let url = Url::parse(text).with_context(|| format!("{text} is no address of a trace"))?;
+        let url = Url::parse(text).with_context(|| format!("{text} is not the address of a trace"))?;
         match url.scheme() {
             "file" => match url.to_file_path() {
                 Ok(dir) => Ok(Location::Dir(dir)),
-                Err(()) => anyhow::bail!("{text} names no directory of this machine: file:///DIR does"),
+                Err(()) => anyhow::bail!("{text} is not a directory of this machine: use file:///DIR"),
             },
             "s3" | "http" | "https" if cfg!(feature = "remote") => Ok(Location::Remote(url)),
             "s3" | "http" | "https" => {
-                anyhow::bail!("this miot-query was built without the feature `remote`, which {text} needs")
+                anyhow::bail!("this miot-query was built without the feature `remote`, which {text} requires")
             }
             other => {
                 anyhow::bail!("{text}: {other}:// is not supported; file://, s3://, http:// and https:// are")
@@ -77,7 +77,7 @@ impl Location {
 }
 
 impl Trace {
-    /// Opens a trace as it is now.
+    /// Opens the current state of a trace.
     pub(crate) async fn open(
         context: &SessionContext,
         location: &Location,
@@ -98,7 +98,8 @@ impl Trace {
         Ok(Trace { name: location.name(), missing, place })
     }
 
-    /// What could not be read so far: said with the figures, which are without it.
+    /// Returns everything that could not be read so far. It is reported with the results, which do
+    /// not contain it.
     pub(crate) fn unread(&self) -> Vec<String> {
         let mut all: Vec<String> = self.missing.message().into_iter().collect();
         match &self.place {
@@ -109,7 +110,7 @@ impl Trace {
         all
     }
 
-    /// Retention has removed parts since the trace was opened.
+    /// Returns whether retention has removed parts since the trace was opened.
     pub(crate) fn overtaken(&self) -> bool {
         match &self.place {
             TraceLocation::Local(local) => local.overtaken(),
@@ -118,7 +119,7 @@ impl Trace {
         }
     }
 
-    /// The rows of a table: all of these together, each row once.
+    /// Returns providers of the rows of a table. Together they contain each row once.
     pub(crate) async fn rows(
         &self,
         context: &SessionContext,
@@ -138,7 +139,7 @@ mod tests {
     use super::Location;
 
     #[test]
-    fn a_trace_is_named_after_its_directory() {
+    fn trace_is_named_after_its_directory() {
         for (text, name) in [
             ("a/mon", "mon"),
             ("/a/mon/", "mon"),

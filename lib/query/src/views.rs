@@ -3,14 +3,14 @@
 use miot_proto::op::{self, OpClass};
 use std::collections::BTreeSet;
 
-/// Their names.
+/// Names of the views.
 pub(crate) const NAMES: [&str; 4] = ["io", "file_stats", "job_stats", "paths"];
 
-/// Columns of `io` that no table of requests has.
+/// Columns of `io` that are not in the table of events.
 pub(crate) const JOINED: [&str; 12] =
     ["path", "path2", "job", "job_system", "rank", "user", "uid", "exe", "comm", "class", "begin", "bytes"];
 
-/// The SQL of a view.
+/// Returns the SQL of a view.
 pub(crate) fn sql(name: &str) -> Option<String> {
     match name {
         "paths" => Some(PATHS.to_owned()),
@@ -24,11 +24,12 @@ pub(crate) fn sql(name: &str) -> Option<String> {
     }
 }
 
-/// `files` has more than one row of a file.
+/// Distinct files: `files` may have several rows per file.
 const PATHS: &str =
     "SELECT trace, file, max(node) AS node, max(path) AS path FROM files GROUP BY trace, file";
 
-/// `io` by trace and `by`; of `distinct` it is counted how many different ones there are.
+/// Returns SQL that groups `io` by trace and `by`, and counts distinct values of the columns
+/// `distinct`.
 fn stats(by: &str, distinct: &[(&str, &str)]) -> String {
     let distinct: String =
         distinct.iter().map(|(column, many)| format!("    count(DISTINCT {column}) AS {many},\n")).collect();
@@ -51,7 +52,7 @@ FROM io GROUP BY trace, {by}"
     )
 }
 
-/// Operations that move data, with what they belong to.
+/// Returns SQL for data operations, joined with their file and process.
 fn io() -> String {
     let (reads, writes, copies) = (list(OpClass::Read), list(OpClass::Write), list(OpClass::Copy));
     format!(
@@ -73,7 +74,7 @@ WHERE e.op IN ({reads}, {writes}, {copies})"
     )
 }
 
-/// Names of the operations of a class. One name has one class in all layers.
+/// Returns the names of the operations of a class. A name has the same class in all layers.
 fn names(class: OpClass) -> BTreeSet<&'static str> {
     op::all_operations().filter(|info| info.class == class).map(|info| info.name).collect()
 }
@@ -89,7 +90,7 @@ mod tests {
     use miot_proto::op::{self, OpClass, ResultMeaning};
 
     #[test]
-    fn a_name_says_the_class_and_data_operations_give_bytes() {
+    fn name_determines_class_and_data_ops_have_bytes() {
         for info in op::all_operations() {
             let data = [OpClass::Read, OpClass::Write, OpClass::Copy]
                 .into_iter()

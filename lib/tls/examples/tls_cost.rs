@@ -1,4 +1,5 @@
-//! What encryption costs: a log-client's writes through TCP on loopback, with TLS and without; CPU time of both ends.
+//! Measures the cost of encryption: CPU time of both ends of a log-client's writes through TCP on
+//! loopback, with and without TLS.
 //!
 //! ```text
 //! cargo run --release -p miot-tls --example tls_cost -- [MIB]
@@ -13,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 
-/// Bytes that a log-client gathers for one write, and that a log-server reads at a time.
+/// Size of a write of a log-client and of a read of a log-server, bytes.
 const WRITE: usize = 256 << 10;
 const READ: usize = 64 << 10;
 
@@ -66,7 +67,7 @@ fn run(dir: &Path, tls: bool, writes: usize) -> Result<(f64, f64)> {
     Ok((sent, receiving.join().map_err(|_| "the receiver failed")??))
 }
 
-/// CPU time of this thread, ns.
+/// Returns the CPU time of this thread, ns.
 fn cpu() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
@@ -88,7 +89,7 @@ async fn receive(mut stream: impl AsyncRead + Unpin) -> Result<f64> {
     Ok(cpu() - before)
 }
 
-/// An authority, a server and a node.
+/// Creates certificates of an authority, a server and a node.
 fn make(dir: &Path) -> Result<()> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,8 +1,9 @@
 //! Content of a certificate, and the rights that it gives.
 //!
-//! A certificate of MIOT has one role, as a URI among its alternative names (`miot:server`, `miot:node`,
-//! `miot:reader` or `miot:operator`), and its names as DNS names (a server also as IP addresses). Names are compared byte by
-//! byte, without wildcards: the name of a node is data in the trace, where `Node1` and `node1` are different.
+//! A certificate of MIOT has one role, as a URI among its alternative names (`miot:server`,
+//! `miot:node`, `miot:reader` or `miot:operator`), and its names as DNS names (a server also as IP
+//! addresses). Names are compared byte by byte, without wildcards: the name of a node is data in
+//! the trace, where `Node1` and `node1` are different.
 
 use jiff::{SignedDuration, Timestamp};
 use std::fmt;
@@ -82,7 +83,7 @@ pub enum ParseError {
 pub enum NotAllowed {
     /// The certificate has another role.
     #[error(
-        "your certificate is one of a {own}, and this is for a {wanted}; make one with `miot pki {wanted}`"
+        "your certificate is for a {own}, but this requires a {wanted}; create one with `miot pki {wanted}`"
     )]
     OtherRole {
         /// Role of the certificate.
@@ -92,7 +93,7 @@ pub enum NotAllowed {
     },
     /// The certificate has no role or several roles.
     #[error(
-        "your certificate has not exactly one role of MIOT (a URI such as {} among its alternative names); make one with \
+        "your certificate does not have exactly one role of MIOT (a URI such as {} among its alternative names); create one with \
          `miot pki {wanted}`", wanted.uri()
     )]
     NoRole {
@@ -101,7 +102,7 @@ pub enum NotAllowed {
     },
     /// The certificate belongs to another node.
     #[error(
-        "your certificate is for {own}, not for the node `{}`; set `node` to that, or make a certificate with \
+        "your certificate is for {own}, not for the node `{}`; set `node` to that, or create a certificate with \
          `miot pki node`", node.escape_debug()
     )]
     OtherNode {
@@ -169,8 +170,8 @@ impl Certificate {
         })
     }
 
-    /// Checks that the holder may act in `role` under `name`. Only a node must have the name; that of a reader is used only in
-    /// logs.
+    /// Checks that the holder may act in `role` under `name`. Only a node must have the name; that
+    /// of a reader is used only in logs.
     ///
     /// # Errors
     /// [`NotAllowed`].
@@ -191,7 +192,7 @@ impl Certificate {
     pub fn names_in_words(&self) -> String {
         let names = self.names.iter().map(|name| format!("`{}`", name.escape_debug()));
         let all: Vec<String> = names.chain(self.addresses.iter().map(|ip| format!("`{ip}`"))).collect();
-        if all.is_empty() { "nobody".into() } else { all.join(", ") }
+        if all.is_empty() { "no name".into() } else { all.join(", ") }
     }
 
     /// Validity at `now`.
@@ -253,7 +254,7 @@ mod tests {
             assert!(refused.contains("`node1`, `node1.cluster`"), "{other:?}: {refused}");
         }
         let refused = node.allows(Role::Reader, "node1").unwrap_err().to_string();
-        assert!(refused.contains("one of a node") && refused.contains("miot pki reader"), "{refused}");
+        assert!(refused.contains("for a node") && refused.contains("miot pki reader"), "{refused}");
         assert!(node.allows(Role::Server, "node1").is_err());
     }
 

@@ -61,7 +61,7 @@ impl TlsClient {
         warn_of_end(&self.own(), self.files.certificate());
     }
 
-    /// The own certificate.
+    /// Returns the own certificate.
     #[must_use]
     pub fn own(&self) -> Certificate {
         self.current.read().unwrap_or_else(PoisonError::into_inner).1.clone()
@@ -71,8 +71,8 @@ impl TlsClient {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Performs the handshake with the log-server at `address` (`host:port`), whose certificate must be for that host. A
-    /// rejection of this side's certificate shows only at the first read.
+    /// Performs the handshake with the log-server at `address` (`host:port`), whose certificate
+    /// must be for that host. A rejection of this side's certificate shows only at the first read.
     ///
     /// # Errors
     /// The reason why the peer is not the log-server, as text.
@@ -111,7 +111,8 @@ fn check_role(connection: &ClientConnection) -> io::Result<()> {
     let odd = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
     let certificate =
         Certificate::parse(first.map_or(&[], |der| der.as_ref())).map_err(|error| odd(error.to_string()))?;
-    require(&certificate, Role::Server).map_err(|reason| odd(format!("it is no log-server: it has {reason}")))
+    require(&certificate, Role::Server)
+        .map_err(|reason| odd(format!("it is not a log-server: it has {reason}")))
 }
 
 /// Host of `host:port`.
@@ -119,7 +120,10 @@ fn name(address: &str) -> io::Result<ServerName<'static>> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let bad = |error| {
-        io::Error::new(io::ErrorKind::InvalidInput, format!("`{host}` is no host name or address: {error}"))
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("`{host}` is neither a host name nor an address: {error}"),
+        )
     };
     ServerName::try_from(host.clone()).map_err(bad)
 }

@@ -12,8 +12,8 @@ pub enum Peer {
     Client,
 }
 
-/// Reason why the peer rejected this side's certificate, if that ended the connection, and whether a later attempt may
-/// succeed without any change.
+/// Returns why the peer rejected this side's certificate, if that ended the connection, and whether
+/// a later attempt may succeed without any change.
 #[must_use]
 pub fn refusal(error: &io::Error) -> Option<(String, bool)> {
     match cause(error)? {
@@ -22,7 +22,7 @@ pub fn refusal(error: &io::Error) -> Option<(String, bool)> {
     }
 }
 
-/// True for alerts of a temporary cause: no free connection, or damaged data.
+/// Returns true for alerts with a temporary cause: no free connection, or damaged data.
 fn is_passing(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -45,12 +45,14 @@ pub fn explain(error: &io::Error, side: Peer) -> String {
             "it has no certificate, which is needed here (`miot pki`)".into()
         }
         Some(Error::InvalidMessage(_)) if side == Peer::Client => {
-            "it does not speak TLS: it is no log-server, or one without `tls_certificate`".into()
+            "it does not speak TLS: it is not a log-server, or a log-server without `tls_certificate`".into()
         }
-        Some(Error::InvalidMessage(_)) => "what was received is not TLS".into(),
+        Some(Error::InvalidMessage(_)) => "the received data is not TLS".into(),
         Some(Error::PeerIncompatible(_)) => "it does not speak TLS 1.3".into(),
         Some(other) => other.to_string(),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => "it went away during the handshake".into(),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            "it closed the connection during the handshake".into()
+        }
         None => error.to_string(),
     }
 }
@@ -79,8 +81,8 @@ fn distrusted(reason: &CertificateError, side: Peer) -> String {
             presented.join(", ")
         ),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => match side {
-            Peer::Server => "its certificate is not one for those who call a server".into(),
-            Peer::Client => "its certificate is not one of a server".into(),
+            Peer::Server => "its certificate is not for clients of a server".into(),
+            Peer::Client => "its certificate is not for a server".into(),
         },
         other => format!("its certificate cannot be used: {other}"),
     }
@@ -99,13 +101,13 @@ fn alerted(alert: AlertDescription) -> String {
                 .into()
         }
         AlertDescription::CertificateRevoked => "this side's certificate was revoked".into(),
-        AlertDescription::CertificateRequired => "it wants a certificate from this side".into(),
+        AlertDescription::CertificateRequired => "it requires a certificate from this side".into(),
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::CertificateUnknown => {
             "it cannot use this side's certificate: is it one for this purpose (`miot pki show`)?".into()
         }
-        AlertDescription::InternalError => "it has no room for another connection (`connections`)".into(),
+        AlertDescription::InternalError => "it accepts no further connection (`connections`)".into(),
         AlertDescription::ProtocolVersion => "it does not speak TLS 1.3".into(),
         other => format!("it ended the handshake: {other:?}"),
     }

@@ -1,4 +1,5 @@
-//! The three files of a configuration: a certificate with its chain, its key, and the authorities that are trusted.
+//! The three files of a configuration: a certificate with its chain, its key, and the authorities
+//! that are trusted.
 
 use crate::certificate::{Age, Certificate};
 use crate::provider;
@@ -39,7 +40,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The file does not have the expected content.
-    #[error("{key}: {path} holds no {wanted} in PEM ({found}); make one with `miot pki`")]
+    #[error("{key}: {path} contains no {wanted} in PEM ({found}); create one with `miot pki`")]
     Content {
         /// Key of the configuration.
         key: &'static str,
@@ -73,7 +74,7 @@ pub enum Error {
     },
     /// Key and certificate are not of one pair.
     #[error(
-        "tls_key: {key} does not belong to the certificate {certificate}: they are made together, take both from one place"
+        "tls_key: {key} does not belong to the certificate {certificate}: use the key that was created with the certificate"
     )]
     Mismatch {
         /// The key's file.
@@ -101,7 +102,8 @@ pub(crate) struct Material {
 }
 
 impl Files {
-    /// From the keys `tls_certificate`, `tls_key` and `tls_authority`; `None` if none of them is given.
+    /// Creates the paths from the keys `tls_certificate`, `tls_key` and `tls_authority`; `None` if
+    /// none of them is given.
     ///
     /// # Errors
     /// [`Error::Incomplete`].
@@ -126,7 +128,7 @@ impl Files {
         Err(Error::Incomplete { missing })
     }
 
-    /// The file of the certificate.
+    /// Returns the file of the certificate.
     #[must_use]
     pub fn certificate(&self) -> &Path {
         &self.certificate
@@ -137,9 +139,10 @@ impl Files {
         let own = parse("tls_certificate", &self.certificate, chain.first())?;
         let key = self.read_key()?;
         let unusable = |reason: String| Error::Unusable { key: "tls_key", path: self.key.clone(), reason };
-        let signing = provider().key_provider.load_private_key(key).map_err(|_| {
-            unusable("this kind of key is not known; ECDSA P-256 is what `miot pki` makes".into())
-        })?;
+        let signing = provider()
+            .key_provider
+            .load_private_key(key)
+            .map_err(|_| unusable("unsupported kind of key; `miot pki` creates ECDSA P-256".into()))?;
         let certified = CertifiedKey::new(chain, signing);
         match certified.keys_match() {
             Ok(()) => {}
@@ -179,7 +182,7 @@ impl Files {
         })
     }
 
-    /// Revocation lists in the file of the authorities.
+    /// Returns the revocation lists in the file of the authorities.
     fn revoked(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
         let text = open("tls_authority", &self.authority)?;
         CertificateRevocationListDer::pem_slice_iter(&text).collect::<Result<_, _>>().map_err(|error| {
@@ -205,7 +208,7 @@ fn read(file: File) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// All certificates of a file; at least one.
+/// Returns all certificates of a file; at least one.
 fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let text = open(key, path)?;
     let content = |found| Error::Content { key, path: path.into(), wanted: "certificate", found };
@@ -214,7 +217,7 @@ fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'st
     if all.is_empty() { Err(content(found(&PemError::NoItemsFound, &text))) } else { Ok(all) }
 }
 
-/// Content of the certificates of a PEM file.
+/// Returns the content of the certificates of a PEM file.
 ///
 /// # Errors
 /// [`Error::Read`], [`Error::Content`], [`Error::Unusable`].
@@ -265,7 +268,7 @@ pub(crate) fn warn_of_end(own: &Certificate, path: &Path) {
     }
 }
 
-/// Advice for a file that may not be read.
+/// Returns advice for a file that may not be read.
 fn may_not(error: &std::io::Error) -> &'static str {
     let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
     if denied {

@@ -1,4 +1,5 @@
-//! Certificates and TLS of MIOT: both ends of a connection, and the rights that a certificate gives.
+//! Certificates and TLS of MIOT: both ends of a connection, and the rights that a certificate
+//! gives.
 //!
 //! | module | role |
 //! |---|---|
@@ -7,8 +8,8 @@
 //! | [`server`], [`client`] | both ends of TLS; their files can be renewed at run time |
 //! | [`failure`] | explanation of a failed handshake, as text |
 //!
-//! Connections use TLS 1.3 only, both sides present a certificate, and sessions are not resumed, so that each connection
-//! is checked in full.
+//! Connections use TLS 1.3 only, both sides present a certificate, and sessions are not resumed, so
+//! that each connection is checked in full.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod certificate;
@@ -26,7 +27,7 @@ use rustls::crypto::CryptoProvider;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// True for `localhost` and the addresses that only this machine can reach.
+/// Returns true for `localhost` and for addresses that only this machine can reach.
 #[must_use]
 pub fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');

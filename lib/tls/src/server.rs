@@ -74,14 +74,14 @@ impl TlsServer {
         warn_of_end(&self.current.read().unwrap_or_else(PoisonError::into_inner).1, self.files.certificate());
     }
 
-    /// The own certificate.
+    /// Returns the own certificate.
     #[must_use]
     pub fn own(&self) -> Certificate {
         self.current.read().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// Performs the handshake. Returns the encrypted connection and the certificate of the peer, which was signed by one of the
-    /// authorities. Has no timeout.
+    /// Performs the handshake. Returns the encrypted connection and the certificate of the peer,
+    /// which was signed by one of the authorities. Has no timeout.
     ///
     /// # Errors
     /// [`Rejection`].
@@ -109,8 +109,9 @@ impl TlsServer {
 /// Maximum number of bytes that are read from a refused peer before closing.
 const MAX_DRAIN: u64 = 256 << 10;
 
-/// Closes a connection after a refusal so that the peer can read the reason: reads the data that the peer still sends, for at
-/// most `within`. Otherwise the kernel would send a reset that discards the reason.
+/// Closes a connection after a refusal so that the peer can read the reason: reads the data that
+/// the peer still sends, for at most `within`. Otherwise the kernel would send a reset that
+/// discards the reason.
 pub async fn lingering_close(mut socket: TcpStream, within: Duration) {
     let reading = async {
         let _ = socket.shutdown().await;
@@ -142,14 +143,14 @@ fn configure(files: &Files) -> Result<(Arc<ServerConfig>, Certificate), Error> {
     Ok((Arc::new(config), own))
 }
 
-/// Error for an own certificate that cannot be used here.
+/// Returns the error for an own certificate that cannot be used here.
 pub(crate) fn unusable(path: &Path) -> impl Fn(String) -> Error {
     move |reason| Error::Unusable { key: "tls_certificate", path: path.into(), reason }
 }
 
 /// A certificate does not have the role that its use requires.
 #[derive(Debug, thiserror::Error)]
-#[error("a certificate {}, where one of a {wanted} is needed; make one with `miot pki {wanted}`",
+#[error("a certificate {}, where one of a {wanted} is required; create one with `miot pki {wanted}`",
     .own.map_or("without a role of MIOT".into(), |role| format!("of a {role}")))]
 pub(crate) struct WrongRole {
     own: Option<Role>,

@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A directory with an authority and what it signed.
+/// A directory with an authority and the certificates that it signed.
 struct TestAuthority {
     dir: tempfile::TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -71,7 +71,7 @@ fn error(files: Files) -> String {
 }
 
 #[test]
-fn what_cannot_be_used_is_named() {
+fn unusable_files_are_named() {
     let made = TestAuthority::new();
     let (pem, key, authority) =
         (made.file(Role::Server, "pem"), made.file(Role::Server, "key"), made.authority());
@@ -98,7 +98,7 @@ fn what_cannot_be_used_is_named() {
         (files(&pem, &made.file(Role::Node, "key"), &authority), ["node.key", "does not belong"]),
         (files(&pem, &key, &pem), ["tls_authority", "may not sign others"]),
         (files(&pem, &key, &text), ["tls_authority", "no PEM at all"]),
-        (made.files(Role::Node), ["one of a server is needed", "miot pki server"]),
+        (made.files(Role::Node), ["one of a server is required", "miot pki server"]),
     ] {
         let error = error(files);
         assert!(parts.iter().all(|part| error.contains(part)), "{parts:?}: {error}");
@@ -109,7 +109,7 @@ fn what_cannot_be_used_is_named() {
 }
 
 #[test]
-fn a_key_is_for_its_owner_and_at_most_a_group() {
+fn keys_are_readable_by_owner_and_group_only() {
     let made = TestAuthority::new();
     for (mode, fine) in
         [(0o600, true), (0o400, true), (0o640, true), (0o644, false), (0o660, false), (0o604, false)]
@@ -123,7 +123,7 @@ fn a_key_is_for_its_owner_and_at_most_a_group() {
     }
 }
 
-/// What the server says to a client: its serial number, or why not.
+/// Returns the serial number of the client's certificate, or why the server refuses it.
 async fn meet(server: &TlsServer, client: &TlsClient) -> Result<String, String> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

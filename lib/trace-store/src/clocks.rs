@@ -13,7 +13,7 @@
 //! If the clock of a node is faster than that of the server (`drift < 0`), sometimes two of its
 //! nanoseconds have the same merged time. `tie` is 1 for the later one, else 0; the log-server
 //! stores it in bit 15 of the `flags` of an event ([`flag::TIE`]). Floor and ceil round towards −∞
-//! and +∞. The first piece of a node also applies before its begin.
+//! and +∞. The first piece of a node also applies before its start.
 
 use crate::error::Error;
 use crate::reader::Reader;

@@ -121,7 +121,7 @@ impl Check {
             // Already reported with the part.
             Err(error) => drop(error),
         }
-        // Without the oldest parts the begins of the streams are unknown.
+        // Without the oldest parts the starts of the streams are unknown.
         let from_start = parts.first().is_none_or(|(first, _)| *first == reader.first())
             || self.ledger.counts(reader.first()).is_some();
         self.check_ledger(reader);

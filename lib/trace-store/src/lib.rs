@@ -1,13 +1,17 @@
 //! Reading and writing a trace directory.
 //!
 //! ```text
-//! DIR/miot-trace.json                        manifest: format, schema version, creation time, writer
-//! DIR/events/part-000000.parquet             sealed parts; each part has one number in the folders of all tables
+//! DIR/miot-trace.json                     manifest: format, schema version, creation time, writer
+//! DIR/events/part-000000.parquet          sealed parts; each part has one number in the folders of
+//!                                         all tables
 //! DIR/{processes,threads,files,losses,clocks,devices}/part-000000.parquet
-//! DIR/{processes,threads,files,losses,clocks,devices}/carried-000007.parquet   rows kept from removed parts
-//! DIR/live/part-000001.events.arrows         Arrow IPC streams of the live part, one per table with rows
+//! DIR/{processes,threads,files,losses,clocks,devices}/carried-000007.parquet
+//!                                         rows kept from removed parts
+//! DIR/live/part-000001.events.arrows      Arrow IPC streams of the live part, one per table with
+//!                                         rows
 //! DIR/live/part-000001.files.arrows  …
-//! DIR/ledger/part-000000.{live,sealed}       number of rows, and the last attempt number of each stream
+//! DIR/ledger/part-000000.{live,sealed}    number of rows, and the last attempt number of each
+//!                                         stream
 //! ```
 //!
 //! Rules that every reader and writer follows:

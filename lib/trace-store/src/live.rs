@@ -4,7 +4,8 @@
 //! and body, whose content the format does not define, contains a checksum:
 //!
 //! ```text
-//! u32 ffffffff · u32 size of the rest up to the body · flatbuffer · zeros · "MCRC" · u32 CRC-32C · body
+//! u32 ffffffff · u32 size of the rest up to the body · flatbuffer · zeros · "MCRC" ·
+//! u32 CRC-32C · body
 //! ```
 //!
 //! The checksum covers flatbuffer, zeros and body. The length of a message is a multiple of 8

@@ -25,7 +25,7 @@
 //! | `flags` | bits of `miot_proto::event::flag` |
 //! | `stream` | see `threads` |
 //! | `seq` | attempt number in the stream: strictly increasing; a gap is a row in `losses`, or the record of a row in `files` |
-//! | `request` | number of the request in its stream, assigned at its begin |
+//! | `request` | number of the request in its stream, assigned at its start |
 //! | `enclosing` | `request` of the parent: the request of the same thread during which this one was made; null if none |
 //! | `cpu_time` | CPU time of the thread at completion, nanoseconds; null if not recorded |
 //! | `caller_tid`, `caller_uid` | thread (by the kernel) and user for which a file-system client served the request; null if unknown |

@@ -167,7 +167,8 @@ impl Writer {
         let mut recovery = Recovery::default();
         recovery.carried(&layout, parts.first)?;
         for part in &parts.sealed {
-            // A damaged part whose live files are still there is whole: a repair takes these, so they must stay.
+            // A damaged part whose live files are still there is whole: a repair takes these, so
+            // they must stay.
             let is_whole = layout.live(Table::Events, *part).exists();
             let known = ledger.sealed.get(part).filter(|_| !is_whole).map(|entry| &entry.counts);
             recovery.sealed(&layout, *part, known)?;

@@ -6,7 +6,7 @@
 //! | `rng` | pseudo-random numbers that are the same in all processes |
 //! | [`content`] | content of files, and its verification |
 //! | [`suite`] | the measurements of a configuration file |
-//! | [`coordinator`], [`rank`], [`comm`] | the coordinator of a measurement; one process of it; barriers and messages between them |
+//! | [`coordinator`], [`rank`], [`comm`] | coordinator of a measurement; one process; messages |
 //! | `bench_file` | the measured file, through POSIX or MPI-IO |
 //! | [`mpi`] | MPI, loaded at run time: processes that a launcher has started, and MPI-IO |
 //! | [`times`], [`statistics`] | times S, T and B of a measurement; confidence intervals |

@@ -3,7 +3,7 @@
 //!
 //! Where the available texts on pio-bench do not define a pattern, it follows a benchmark that has
 //! it: IOR (segmented), mpi-tile-io (tiled), FLASH-IO (flash). A stride is the distance from the
-//! begin of one extent to the begin of the next. Offsets and lengths are bytes.
+//! begin of one extent to the start of the next. Offsets and lengths are bytes.
 
 use crate::rng::{PositionRng, permuted};
 use serde::{Deserialize, Serialize};
@@ -42,12 +42,12 @@ pub struct RequestPart {
     /// Nested loops, innermost first; none: one extent at each start.
     #[serde(default)]
     pub loops: Vec<LoopLevel>,
-    /// Offsets at which each rank begins the loops, relative to the begin of the request.
+    /// Offsets at which each rank begins the loops, relative to the start of the request.
     pub starts: Vec<Vec<u64>>,
 }
 
 impl RequestPart {
-    /// Returns the begins of the extents of a rank.
+    /// Returns the starts of the extents of a rank.
     fn begins(&self, rank: u64) -> impl Iterator<Item = u64> + '_ {
         let own = self.starts.get(rank as usize).map_or([].as_slice(), Vec::as_slice);
         own.iter().flat_map(|start| iterations(&self.loops).map(move |distance| start + distance))

@@ -543,7 +543,7 @@ const UNALIGNED: usize = 16;
 struct Buffer {
     bytes: Vec<u8>,
     start: usize,
-    /// Begin of the next part, relative to `start`; a multiple of `step`.
+    /// Start of the next part, relative to `start`; a multiple of `step`.
     next: usize,
     step: usize,
 }

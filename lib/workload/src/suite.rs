@@ -157,7 +157,7 @@ pub struct Run {
     /// file is created. Default: 1.
     #[serde(default = "one")]
     pub phases: u64,
-    /// Bytes from the begin of a phase in the file to the begin of the next; `None`: the bytes of a
+    /// Bytes from the start of a phase in the file to the start of the next; `None`: the bytes of a
     /// phase.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_bytes")]
     pub advance: Option<u64>,

@@ -9,7 +9,8 @@ const SECTOR: u64 = 512;
 /// Parses `/proc/diskstats`; devices that were never used are left out.
 ///
 /// ```text
-/// major minor name | reads merged sectors ms | writes merged sectors ms | in flight, ms busy, ms weighted
+/// major minor name | reads merged sectors ms | writes merged sectors ms |
+///                  | in flight, ms busy, ms weighted
 ///                  | discards merged sectors ms (Linux 4.18) | flushes ms (Linux 5.5)
 /// ```
 pub(super) fn parse(text: &[u8]) -> Vec<DeviceReading> {

@@ -5,7 +5,7 @@ use miot_proto::event::NONE;
 use miot_proto::op::Op;
 use miot_proto::segment::{LaneState, in_flight, lane};
 
-/// Content of a lane entry, unchecked: a producer that lies does so about itself.
+/// Content of a lane entry, unchecked: false data of a producer affects only its own lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InFlightEntry {
     pub(crate) op: Op,

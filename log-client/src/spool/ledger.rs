@@ -15,8 +15,9 @@
 //!     FRAM, u32 length, a frame          a message as it was sent, definitions with number 0,
 //!                                        padded with zeros to a multiple of 8
 //!     TAKN, 60 bytes                     at a multiple of 64, overwritten after each batch:
-//!         u32 CRC-32C of the bytes after it · u32 stream · u32 zero · u64 number of the last message ·
-//!         u64 next attempt number · i64 time of the last event · u128 salt · u64 zero
+//!         u32 CRC-32C of the bytes after it · u32 stream · u32 zero ·
+//!         u64 number of the last message · u64 next attempt number ·
+//!         i64 time of the last event · u128 salt · u64 zero
 //! ```
 //!
 //! Invalid entries are skipped in steps of 8 bytes. Only the log-client knows the salt, so bytes

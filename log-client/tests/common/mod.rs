@@ -228,7 +228,7 @@ impl Judge {
                         judge.pongs += 1;
                     }
                     Message::Bye => judge.said_bye = true,
-                    other => panic!("a log-client does not say {other:?}"),
+                    other => panic!("a log-client does not send {other:?}"),
                 }
             }
         }

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Builds fast hashers of one number. Handles come from traced programs, so the hash is keyed:
-/// nobody can choose handles that collide.
+/// Builds fast hashers of one number. Handles come from traced programs, so the hash is keyed: a
+/// program cannot choose handles that collide.
 #[derive(Clone, Debug)]
 pub struct KeyedHash(u64, u64);
 

@@ -2,7 +2,7 @@
 //! them once they are durable.
 //!
 //! ```text
-//! sessions ──Input──► catalog (ids) ► merge (order) ► resolve (files) ► events ► sink ──commit──► acks
+//! sessions ──Input──► catalog (ids) ► merge (order) ► resolve (files) ► events ► sink ─commit► acks
 //!                                                                       └─► tail
 //! ```
 //!
@@ -346,7 +346,8 @@ impl Store {
     fn finish(mut self) -> Result<RunSummary, Error> {
         self.merge_now(Instant::now(), Extent::All)?;
         self.commit()?;
-        // Sessions end once their channels are dropped, after they have sent the last acknowledgment.
+        // Sessions end once their channels are dropped, after they have sent the last
+        // acknowledgment.
         self.sessions = Sessions::default();
         self.tail.end();
         let summary = RunSummary {

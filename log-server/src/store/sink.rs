@@ -92,7 +92,8 @@ impl Sink {
     /// Makes all appended rows durable. Returns false if that is not possible at present.
     ///
     /// # Errors
-    /// Those of [`Sink::append`]; [`Error::Replaced`] if the trace was deleted, renamed or replaced.
+    /// Those of [`Sink::append`]; [`Error::Replaced`] if the trace was deleted, renamed or
+    /// replaced.
     pub fn commit(&mut self) -> Result<bool, Error> {
         while let Some((table, batch)) = self.waiting.front() {
             match self.writer.append(*table, batch) {

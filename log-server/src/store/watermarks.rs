@@ -86,8 +86,8 @@ impl FlowControl {
 /// Connection state of a node.
 #[derive(Debug)]
 enum Presence {
-    /// `input_taken`: inputs that the store has taken; `batch`: last sign of life; `heartbeat`: last
-    /// heartbeat; `exempt`: the node asked not to hold back the merge.
+    /// `input_taken`: inputs that the store has taken; `batch`: last sign of life; `heartbeat`:
+    /// last heartbeat; `exempt`: the node asked not to hold back the merge.
     Connected {
         flow: Arc<FlowControl>,
         input_taken: u64,

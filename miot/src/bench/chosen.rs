@@ -13,7 +13,7 @@ pub(super) struct SingleMeasurement {
     /// Run one measurement with this pattern instead of a suite
     #[arg(long, value_enum, value_name = "NAME")]
     pattern: Option<Shape>,
-    /// Bytes of a block, e.g. 64K or "1 MiB"
+    /// Block size in bytes, e.g. 64K or "1 MiB"
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1 MiB")]
     block: u64,
     /// Blocks per process
@@ -22,7 +22,8 @@ pub(super) struct SingleMeasurement {
     /// Bytes from one block of a process to its next [default: as small as possible]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     stride: Option<u64>,
-    /// Operation: write, re-write, read, re-read, read-modify-write, mixed, or none (the benchmark itself)
+    /// Operation: write, re-write, read, re-read, read-modify-write, mixed, or none (the benchmark
+    /// itself)
     #[arg(long, value_name = "NAME", value_parser = named::<Operation>, default_value = "write")]
     operation: Operation,
     /// Use one file per process
@@ -43,10 +44,10 @@ pub(super) struct SingleMeasurement {
     /// Use collective calls of MPI-IO
     #[arg(long)]
     collective: bool,
-    /// Size of the memory of each process that the data cycles through; 0: as small as possible
+    /// Size of the buffer that each process reuses for its data; 0: as small as possible
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "0")]
     memory: u64,
-    /// Use buffers that are not page-aligned, like arrays of programs
+    /// Use buffers that are not page-aligned, like ordinary arrays in programs
     #[arg(long)]
     unaligned: bool,
     /// Consecutive repetitions that access one file, each after the previous one
@@ -63,7 +64,7 @@ pub(super) struct SingleMeasurement {
     compute: Duration,
 }
 
-/// Patterns that a block, a count and a stride describe; a suite has all.
+/// Patterns that a block, a count and a stride describe. A suite offers all patterns.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Shape {
     Sequential,
@@ -80,7 +81,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     units::parse_duration(text).map_err(|error| error.to_string())
 }
 
-/// A value by its name in suites.
+/// Parses a value by its name in suites.
 pub(crate) fn named<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     T::deserialize(serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text))
         .map_err(|error| error.to_string())

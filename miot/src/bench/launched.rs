@@ -15,7 +15,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is left if a launcher kills all processes, as it does when one of them dies.
+/// Removes leftovers after a launcher killed all processes, as it does when one of them dies.
 #[derive(Args, Debug)]
 pub(crate) struct Sweep {
     /// Directory to remove when standard input ends
@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         match coordinator.map(std::thread::ScopedJoinHandle::join) {
             Some(Ok(conducted)) => conducted.map(|()| true),
             Some(Err(panic)) => std::panic::resume_unwind(panic),
-            // Rank 0 says why.
+            // Rank 0 reports the reason.
             None => Ok(served.is_ok()),
         }
     });
@@ -49,7 +49,7 @@ fn conduct(arguments: &Arguments, ranks: Ranks, processes: u64) -> anyhow::Resul
     Ok(coordinator.finish()?)
 }
 
-/// A process that outlives this one if it is killed.
+/// Cleanup process that survives if this process is killed.
 struct Sweeper(Child);
 
 impl Sweeper {
@@ -57,7 +57,7 @@ impl Sweeper {
         let program = std::env::current_exe().context("cannot determine the path of this program")?;
         let mut command = Command::new(program);
         command.arg("bench-sweep").arg(directory);
-        // The launcher waits for the end of output, and kills by group.
+        // The launcher waits for the end of output, and kills the process group.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         Ok(Sweeper(command.spawn().context("cannot start the cleanup process")?))
     }
@@ -70,7 +70,8 @@ impl Drop for Sweeper {
     }
 }
 
-/// What the runs of a suite reach within T, MiB per second, with processes that `launcher` starts.
+/// Returns the bandwidth of each run of a suite within T, MiB per second, with processes that
+/// `launcher` starts.
 pub(crate) fn reached(launcher: &str, directory: &Path, suite: &Suite) -> anyhow::Result<Vec<f64>> {
     #[derive(Deserialize)]
     struct Outcome {
@@ -100,7 +101,7 @@ pub(crate) fn reached(launcher: &str, directory: &Path, suite: &Suite) -> anyhow
 }
 
 pub(crate) fn sweep(arguments: &Sweep) -> anyhow::Result<ExitCode> {
-    /// Others may still be writing while they are killed.
+    /// Attempts, 100 ms apart: other processes may still write while they are being killed.
     const TRIES: usize = 50;
     // SAFETY: closes descriptors of the launcher that were inherited and that nothing here uses.
     unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };

@@ -23,11 +23,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// Measure parallel I/O: access patterns of several processes, with honest times
+/// Measure parallel I/O: access patterns of several processes, timed between barriers
 ///
-/// Processes meet at a barrier, access a new file as a pattern says, and meet again. The time between, from the first process that leaves
-/// the first barrier to the last that leaves the second, is S + T + B: until the first access by any of them, until the end of the
-/// last, until all are there. Bandwidth is bytes by that time, in MiB (2^20 bytes) per second.
+/// Processes wait at a barrier, access a new file in a pattern, and wait at a second barrier. The
+/// measured time runs from the first process that leaves the first barrier to the last process that
+/// leaves the second barrier. It is S + T + B: S until the first access by any process, T until the
+/// end of the last access, B until all processes have left the second barrier. Bandwidth is bytes
+/// divided by that time, in MiB (2^20 bytes) per second.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  miot bench --dir /mnt/scratch --pattern strided --block 1M --count 256 --operation write\n  miot bench --dir /mnt/scratch --preset classic --processes 8 --format csv\n  miot bench --dir /mnt/scratch --preset classic --plot classic.svg\n  miot bench --dir /mnt/scratch suite.toml\n  miot bench --preset classic --show > suite.toml\n  mpiexec -n 8 miot bench --mpi --dir /mnt/scratch --pattern strided --collective\n\nFiles are created in a new directory in DIR and removed at the end. See docs/guide/bench.md."
@@ -53,8 +55,8 @@ pub(crate) struct Arguments {
     /// Maximum number of repetitions per measurement [default: that of the suite, or 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     repetitions: Option<u64>,
-    /// Double the blocks of each measurement until it is reproducible (B below 1 % of the time, the mean within the requested
-    /// confidence), up to files of this size
+    /// Double the blocks of each measurement until it is reproducible (B below 1 % of the time, the
+    /// mean within the requested confidence), up to files of this size
     #[arg(long, value_name = "SIZE", value_parser = chosen::bytes, num_args = 0..=1, default_missing_value = "4 GiB")]
     enlarge: Option<u64>,
     /// Write a plot of the bandwidth of each measurement, with all repetitions
@@ -68,7 +70,7 @@ pub(crate) struct Arguments {
     format: Format,
 }
 
-/// A process of a benchmark.
+/// Arguments of a process of a benchmark.
 #[derive(Args, Debug)]
 pub(crate) struct Rank {
     rank: u64,
@@ -97,14 +99,16 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 fn target(arguments: &Arguments) -> anyhow::Result<PathBuf> {
-    let target =
-        arguments.dir.as_deref().context("--dir DIR is missing: it names the directory for the files")?;
+    let target = arguments
+        .dir
+        .as_deref()
+        .context("--dir DIR is missing: the directory for the files of the benchmark")?;
     target.canonicalize().with_context(|| format!("cannot use {}", target.display()))
 }
 
-/// Makes all measurements of a suite, and prints what came of them.
+/// Makes all measurements of a suite and prints the results.
 fn measure(coordinator: &mut Coordinator, suite: &Suite, arguments: &Arguments) -> anyhow::Result<()> {
-    // Whether it can be written is known before anything is measured.
+    // Fail before the first measurement if the plot cannot be written.
     let create =
         |path: &PathBuf| File::create(path).with_context(|| format!("cannot write {}", path.display()));
     let plot = arguments.plot.as_ref().map(create).transpose()?;
@@ -137,7 +141,7 @@ fn measure(coordinator: &mut Coordinator, suite: &Suite, arguments: &Arguments) 
     Ok(())
 }
 
-/// Starts processes that make their files in a new directory in `target`, and stop at signals.
+/// Starts processes that create their files in a new directory in `target` and stop at signals.
 pub(crate) fn coordinator(target: &Path, processes: u64) -> anyhow::Result<Coordinator> {
     let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let coordinator = Coordinator::start(target, processes, |rank| {
@@ -149,7 +153,7 @@ pub(crate) fn coordinator(target: &Path, processes: u64) -> anyhow::Result<Coord
     Ok(coordinator)
 }
 
-/// A signal that ends programs ends the processes of the benchmark, and what they have made is removed.
+/// Stops the processes of the benchmark at a terminating signal. Their files are then removed.
 fn stop_at_signals(stopper: StopHandle) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -181,7 +185,7 @@ fn suite(arguments: &Arguments) -> anyhow::Result<Suite> {
     Ok(suite)
 }
 
-/// A process that takes part; the coordinator says what came of it.
+/// Runs a process of the benchmark. The coordinator reports its result.
 pub(crate) fn rank(arguments: &Rank) -> anyhow::Result<ExitCode> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
     let served = rank::serve(RankLink::new(UnixStream::from(socket), arguments.rank));

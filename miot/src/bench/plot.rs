@@ -4,11 +4,12 @@ use miot_plot::{BOTTOM, FILE_STYLE, LEFT, LegendEntry, Plot, RIGHT, Scale, WIDE,
 use miot_workload::coordinator::Outcome;
 
 const TOP: f64 = 6.0;
-/// Height of what belongs to a measurement: a line of text, and below it a bar.
+/// Height of a measurement in the plot: a line of text, and a bar below it.
 const ROW: f64 = 38.0;
 const BAR: f64 = 14.0;
 
-/// A bar for the mean of each measurement, its confidence interval, and a mark for each repetition.
+/// Draws a bar for the mean of each measurement, its confidence interval, and a mark for each
+/// repetition.
 pub(super) fn svg(outcomes: &[Outcome]) -> String {
     let height = TOP + ROW * outcomes.len() as f64 + BOTTOM;
     let mut plot = Plot::new("bandwidths", "Bandwidth of each measurement", (WIDE, height));
@@ -20,7 +21,7 @@ pub(super) fn svg(outcomes: &[Outcome]) -> String {
         LegendEntry::Line("axis", "a repetition"),
     ];
     plot.axes = ("MiB/s".to_owned(), String::new());
-    let said: Vec<String> = outcomes.iter().map(says).collect();
+    let said: Vec<String> = outcomes.iter().map(label).collect();
     plot.description = format!("{}.", said.join("; "));
     let interval = |outcome: &Outcome| {
         let (mean, half) = (outcome.bandwidth.mean, outcome.bandwidth.half_width.unwrap_or(0.0));
@@ -31,9 +32,9 @@ pub(super) fn svg(outcomes: &[Outcome]) -> String {
     let x = Scale { from: 0.0, to: most, start: LEFT, end: WIDE - RIGHT };
     let labels: Vec<_> = ticks(most, 8, 1000.0).into_iter().map(|value| (value, value.to_string())).collect();
     plot.columns(&x, height - BOTTOM, &labels);
-    for (nth, (outcome, says)) in outcomes.iter().zip(&said).enumerate() {
+    for (nth, (outcome, label)) in outcomes.iter().zip(&said).enumerate() {
         let text = TOP + ROW * nth as f64 + 11.0;
-        plot.text("label", "start", (LEFT, text), says);
+        plot.text("label", "start", (LEFT, text), label);
         let (high, low) = (text + 6.0, text + 6.0 + BAR);
         let (zero, mean) = (x.at(0.0), x.at(outcome.bandwidth.mean));
         plot.path(class(outcome), &format!("M{zero:.1} {low:.1}V{high:.1}H{mean:.1}V{low:.1}z"));
@@ -60,8 +61,8 @@ pub(super) fn svg(outcomes: &[Outcome]) -> String {
     plot.svg(Some(FILE_STYLE))
 }
 
-/// `strided: 812.4 MiB/s, ±2.1 %, 4 processes`.
-fn says(outcome: &Outcome) -> String {
+/// Returns the label of a measurement: `strided: 812.4 MiB/s, ±2.1 %, 4 processes`.
+fn label(outcome: &Outcome) -> String {
     let sample = outcome.bandwidth;
     let sure = sample.half_width.map(|half| format!(", ±{:.1} %", 100.0 * half / sample.mean));
     let processes = match outcome.processes {

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use miot_workload::Suite;
 
-/// Suites by name.
+/// Names of the suites.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Preset {
     /// Patterns of pio-bench, small enough for a laptop

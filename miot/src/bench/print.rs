@@ -7,18 +7,18 @@ use miot_workload::coordinator::{NEGLIGIBLE_BARRIER_SHARE, Outcome};
 use serde::Serialize;
 use std::io::Write;
 
-/// Prints outcomes: for programs each as it comes, for people all at the end.
+/// Prints outcomes: JSON and CSV as each outcome arrives, text as one table at the end.
 pub(super) struct Printer {
     format: Format,
     rows: Vec<[String; 11]>,
     /// Runs whose B is not negligible.
     waited: Vec<String>,
-    /// Runs whose mean is less sure than was asked.
-    unsure: Vec<String>,
+    /// Runs whose mean is less precise than requested.
+    imprecise: Vec<String>,
     header_due: bool,
 }
 
-/// A repetition, flat, for CSV.
+/// CSV row of a repetition.
 #[derive(Serialize)]
 struct RepetitionRow<'a> {
     name: &'a str,
@@ -37,7 +37,7 @@ struct RepetitionRow<'a> {
 
 impl Printer {
     pub(super) fn new(format: Format) -> Printer {
-        Printer { format, rows: Vec::new(), waited: Vec::new(), unsure: Vec::new(), header_due: true }
+        Printer { format, rows: Vec::new(), waited: Vec::new(), imprecise: Vec::new(), header_due: true }
     }
 
     pub(super) fn print(&mut self, out: &mut impl Write, outcome: &Outcome) -> anyhow::Result<()> {
@@ -98,7 +98,7 @@ impl Printer {
             self.waited.push(format!("{name} ({:.1} %)", 100.0 * outcome.barrier_share));
         }
         if !outcome.is_precise {
-            self.unsure.push(name.clone());
+            self.imprecise.push(name.clone());
         }
     }
 
@@ -111,12 +111,12 @@ impl Printer {
         table(out, header.map(str::to_owned), self.rows)?;
         let notes = [
             (
-                "B is not negligible, some processes were done well before others; more data helps (--enlarge)",
+                "B is not negligible, some processes finished well before others; more data helps (--enlarge)",
                 self.waited,
             ),
             (
-                "the mean is less sure than was asked; more data, more repetitions or a quieter machine help",
-                self.unsure,
+                "the mean is less precise than requested; more data, more repetitions or a quieter machine help",
+                self.imprecise,
             ),
         ];
         for (note, runs) in notes.into_iter().filter(|(_, runs)| !runs.is_empty()) {

@@ -22,10 +22,10 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long nodes are waited for, if nothing else is said.
+/// Default maximum wait for the answers of nodes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Which log-server, and which programs of which nodes.
+/// Options that select a log-server, nodes and programs.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct Cluster {
@@ -46,7 +46,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// The log-server, if it is to be asked.
+    /// Returns the log-server, if `--server` was given.
     pub(super) fn server(&self) -> anyhow::Result<Option<&str>> {
         let narrowed = self.node.is_some() || self.job.is_some() || self.pid.is_some();
         if self.server.is_none() && narrowed {
@@ -72,7 +72,7 @@ impl Cluster {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Lets nodes do something, and says what became of it.
+    /// Sends a command to nodes and reports the outcome.
     pub(super) fn steer(
         &self,
         server: &str,
@@ -94,11 +94,11 @@ impl Cluster {
             timeout_ms,
         };
         let mut stream = operator(server, &self.tls, patience)?;
-        let OperatorReply::Steered { nodes: told, remembered } = ask(&mut *stream, &request)? else {
+        let OperatorReply::Steered { nodes: outcomes, remembered } = ask(&mut *stream, &request)? else {
             return Err(strange());
         };
         let rows: Vec<NodeReply> =
-            told.iter().map(|(node, outcome)| NodeReply::of(node, outcome, remembered)).collect();
+            outcomes.iter().map(|(node, outcome)| NodeReply::of(node, outcome, remembered)).collect();
         let mut out = Out::new(format == Format::Json);
         match format {
             Format::Text => {
@@ -110,7 +110,7 @@ impl Cluster {
             _ => records(&mut out, format, true, &rows)?,
         }
         if rows.is_empty() {
-            let later = if remembered { "; it is remembered for those that come" } else { "" };
+            let later = if remembered { "; it is remembered for nodes that connect later" } else { "" };
             eprintln!("miot: the log-server has no node `{nodes}`{later}");
         }
         let failed = rows.iter().any(|row| row.outcome == "failed" || row.outcome == "absent" && !remembered);
@@ -118,7 +118,7 @@ impl Cluster {
     }
 }
 
-/// What a node said.
+/// Reply of a node.
 #[derive(Serialize)]
 struct NodeReply<'a> {
     node: &'a str,
@@ -131,14 +131,16 @@ impl<'a> NodeReply<'a> {
         let (outcome, detail) = match outcome {
             CommandOutcome::Done(detail) => ("done", detail.as_str()),
             CommandOutcome::Failed(reason) => ("failed", reason.as_str()),
-            CommandOutcome::Absent if remembered => ("absent", "not connected; it is told when it comes"),
+            CommandOutcome::Absent if remembered => {
+                ("absent", "not connected; it receives the command when it connects")
+            }
             CommandOutcome::Absent => ("absent", "not connected"),
         };
         NodeReply { node, outcome, detail }
     }
 }
 
-/// Options as a change.
+/// Converts options to a settings update.
 pub(super) fn change(recorded: Recorded, flight_recorder: Option<Switch>) -> SettingsUpdate {
     let Recorded { layers, ops, min_duration, sample, when_full, wait } = recorded;
     let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -154,7 +156,7 @@ pub(super) fn change(recorded: Recorded, flight_recorder: Option<Switch>) -> Set
     }
 }
 
-/// A node, for programs that read tables.
+/// CSV row of a node.
 #[derive(Serialize)]
 struct NodeRow<'a> {
     node: &'a str,
@@ -203,7 +205,7 @@ impl<'a> NodeRow<'a> {
     }
 }
 
-/// What is missing in the trace; what was left out on purpose is not.
+/// Number of events missing in the trace. Events left out on purpose do not count.
 fn lost(node: &NodeStatus) -> u64 {
     node.losses.iter().filter(|(place, _)| *place != "filtered").map(|(_, count)| count).sum()
 }
@@ -260,7 +262,8 @@ fn text(status: &ClusterStatus, out: &mut impl Write) -> std::io::Result<()> {
 fn cells(node: &NodeStatus) -> [String; 13] {
     let none = || "-".to_owned();
     let report = node.report.as_ref().filter(|_| node.connected);
-    let told = |value: &dyn Fn(&miot_proto::status::NodeReport) -> String| report.map_or_else(none, value);
+    let reported =
+        |value: &dyn Fn(&miot_proto::status::NodeReport) -> String| report.map_or_else(none, value);
     let state = match node.connected {
         true if node.holds_back && node.lag_ns.is_some_and(|lag| lag > 2_000_000_000) => "behind",
         true => "up",
@@ -269,20 +272,20 @@ fn cells(node: &NodeStatus) -> [String; 13] {
     [
         node.node.clone(),
         state.to_owned(),
-        told(&|report| report.version.clone()),
+        reported(&|report| report.version.clone()),
         format!("{:.0}", node.events_per_second),
         format!("{:.0}", node.bytes_per_second),
         node.lag_ns.map_or_else(none, since),
         lost(node).to_string(),
-        told(&|report| bytes(report.spool.bytes as f64)),
+        reported(&|report| bytes(report.spool.bytes as f64)),
         node.clock.map_or_else(none, |clock| since(clock.uncertainty_ns)),
         node.clock.and_then(|clock| clock.estimated_error_ns).map_or_else(none, since),
-        told(&|report| report.processes.to_string()),
-        told(&|report| match report.oldest.first() {
+        reported(&|report| report.processes.to_string()),
+        reported(&|report| match report.oldest.first() {
             Some(oldest) => format!("{} ({})", report.in_flight, rough(Duration::from_nanos(oldest.age_ns))),
             None => report.in_flight.to_string(),
         }),
-        told(&|report| {
+        reported(&|report| {
             let settings = &report.settings;
             let mut text = if settings.enabled { "on" } else { "off" }.to_owned();
             if settings.layers != "all"
@@ -311,7 +314,7 @@ fn since(nanoseconds: i64) -> String {
     rough(Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0)))
 }
 
-/// With two or three digits.
+/// Formats a duration with two or three digits.
 fn rough(duration: Duration) -> String {
     let unit = match duration.as_nanos() {
         10_000_000_000.. => 1_000_000_000,

@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
     command: Command,
 }
 
-/// Which node.
+/// Option that selects a node of this machine.
 #[derive(Args, Debug)]
 pub(crate) struct Node {
     /// MIOT directory of this node [default: $MIOT_DIR, else /dev/shm/miot]
@@ -78,7 +78,7 @@ enum Command {
     Set(Box<Set>),
     /// Restore the settings of the nodes' configurations (with --server)
     Reset,
-    /// Deliver the content of the lanes, and wait until it is read
+    /// Deliver the content of the lanes, and wait until it has been read
     Snapshot {
         /// Maximum wait
         #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
@@ -99,7 +99,8 @@ Requests skipped by min-duration and sample are counted in the trace as `filtere
 struct Set {
     #[command(flatten)]
     recorded: Recorded,
-    /// Overwrite the oldest events, and read lanes only for a snapshot or when their thread or process ends
+    /// Overwrite the oldest events, and read lanes only for a snapshot or when their thread or
+    /// process ends
     #[arg(long, value_name = "on|off")]
     flight_recorder: Option<Switch>,
 }
@@ -111,18 +112,18 @@ enum Switch {
 }
 
 impl Node {
-    /// The MIOT directory.
+    /// Returns the MIOT directory.
     pub(crate) fn dir(&self) -> PathBuf {
         self.dir.clone().unwrap_or_else(|| Config::default().dir)
     }
 
-    /// The name of this node: as its log-client has it, else the host name.
+    /// Returns the name of this node: that of its log-client's configuration, else the host name.
     pub(crate) fn name(control: Option<&Control>) -> String {
         let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
         control.and_then(Control::node).unwrap_or_else(host)
     }
 
-    /// The page of a log-client that is at work.
+    /// Opens the control page of a running log-client.
     fn control(&self) -> Result<Control, ControlError> {
         let control = Control::of_node(&self.dir())?;
         control.check_reader()?;
@@ -156,7 +157,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     );
     let control = Control::of_node(&node.dir())?;
     let settings = control.change(&change)?;
-    // Programs follow the page also while nobody reads what they record. Then more than ever: they may be waiting.
+    // Programs follow the page even while no log-client reads their lanes. They may be waiting for
+    // space, so the change matters all the more.
     control
         .check_reader()
         .context("the settings were changed and apply to programs, but no log-client reads their records")?;
@@ -164,7 +166,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The same for the nodes of a log-server.
+/// Runs a command on the nodes of a log-server.
 fn through(server: &str, cluster: &Cluster, command: Command, format: Format) -> anyhow::Result<ExitCode> {
     let switch =
         |on| Action::Set(command::SettingsUpdate { enabled: Some(on), ..command::SettingsUpdate::default() });
@@ -193,7 +195,7 @@ fn snapshot(node: &Node, timeout: Duration) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One node's settings, for programs.
+/// Settings of a node, for JSON.
 #[derive(Debug, Serialize)]
 struct Status {
     node: String,
@@ -219,7 +221,7 @@ struct Status {
     tsc_hz: u64,
 }
 
-/// What the page of a node says, and whether somebody is at work there.
+/// Content of the control page of a node, and the state of its log-client.
 struct NodeState {
     node: String,
     check: Result<ReaderStatus, ControlError>,
@@ -240,7 +242,7 @@ impl NodeState {
                 snapshots: control.snapshots(),
                 tsc_hz: control.tsc_hz(),
             }),
-            // Another user's, but to be looked at by everybody.
+            // The page of another user may be read, but not changed.
             Err(ControlError::NotOurs { .. }) => {
                 let mut view = ControlView::of_node(dir)?;
                 Ok(NodeState {

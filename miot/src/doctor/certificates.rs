@@ -1,4 +1,5 @@
-//! Certificates: existing, readable only where needed, matching their keys, of one authority, not expired, with the right name.
+//! Checks certificates: files exist, only their users can read them, keys match, one authority
+//! signed them, they have not expired, names match.
 
 use super::report::CheckReport;
 use jiff::Timestamp;
@@ -75,8 +76,8 @@ pub(super) fn age(check: &'static str, own: &Certificate, renew: String, report:
     }
 }
 
-/// Checks that the certificate was signed by this authority, and the validity of the authority. A log-server usually has the
-/// same authority.
+/// Checks that the certificate was signed by this authority, and the validity of the authority. A
+/// log-server usually has the same authority.
 pub(super) fn of_authority(own: &Certificate, file: &Path, report: &mut CheckReport) {
     let Ok(authorities) = certificates_of(file) else { return };
     match authorities.iter().find(|authority| authority.subject == own.issuer) {

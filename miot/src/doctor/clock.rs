@@ -4,10 +4,12 @@ use super::report::CheckReport;
 use miot_trace_events::text::duration;
 
 const AREA: &str = "clock";
-/// Offset above which certificates and the times of other logs may be wrong. Times of the trace are corrected.
+/// Offset above which certificates and the times of other logs may be wrong. Times of the trace are
+/// corrected.
 const FAR_OFF_NS: i64 = 1_000_000_000;
 
-/// `offset`: of this machine's clock from the log-server's, and the shortest round trip, nanoseconds.
+/// Checks the clocks. `offset` is the offset of this machine's clock from the log-server's, and the
+/// shortest round trip, nanoseconds.
 pub(super) fn examine(offset: Option<(i64, i64)>, report: &mut CheckReport) {
     counter(report);
     steady(report);

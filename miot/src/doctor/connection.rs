@@ -2,7 +2,7 @@
 
 use super::report::CheckReport;
 use crate::chain;
-use crate::remote::{Stream, receive, say};
+use crate::remote::{Stream, receive, send};
 use miot_log_client::Config;
 use miot_proto::wire::{GREETING, Message, Role, VERSION};
 use miot_tls::TlsClient;
@@ -11,11 +11,11 @@ use std::time::{Duration, SystemTime};
 
 const AREA: &str = "connection";
 /// Timeout of each step.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of time requests; the one with the shortest round trip counts.
-const QUESTIONS: usize = 8;
+const TIME_REQUESTS: usize = 8;
 
-/// Selects the log-server to check: that of the running log-client, unless an option names another.
+/// Selects the log-server to check: the running log-client's, unless an option names another one.
 pub(super) fn compare(config: &mut Config, running: String, is_asked_for: bool, report: &mut CheckReport) {
     let addresses =
         |server: &str| server.to_socket_addrs().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
@@ -40,7 +40,7 @@ pub(super) fn compare(config: &mut Config, running: String, is_asked_for: bool, 
     }
 }
 
-/// Returns offset of this machine's clock and the shortest round trip, nanoseconds.
+/// Returns the offset of this machine's clock and the shortest round trip, nanoseconds.
 pub(super) fn examine(
     config: &Config,
     tls: Option<&TlsClient>,
@@ -63,7 +63,7 @@ pub(super) fn examine(
     };
     let names: Vec<String> = addresses.iter().map(|address| address.ip().to_string()).collect();
     report.ok(AREA, "name", format!("{host} is {}", names.join(", ")));
-    let connected = addresses.iter().map(|address| TcpStream::connect_timeout(address, PATIENCE));
+    let connected = addresses.iter().map(|address| TcpStream::connect_timeout(address, STEP_TIMEOUT));
     let mut last = None;
     let stream = connected.into_iter().find_map(|stream| stream.map_err(|error| last = Some(error)).ok());
     let Some(stream) = stream else {
@@ -75,7 +75,9 @@ pub(super) fn examine(
         return None;
     };
     let within = |stream: &TcpStream| {
-        stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+        stream
+            .set_read_timeout(Some(STEP_TIMEOUT))
+            .and_then(|()| stream.set_write_timeout(Some(STEP_TIMEOUT)))
     };
     if let Err(error) = within(&stream) {
         report.problem(AREA, "reached", error.to_string(), "try again");
@@ -113,9 +115,9 @@ fn accepted(config: &Config, stream: &mut dyn Stream, is_tls: bool, report: &mut
         node: config.node.clone(),
         session: 0,
     };
-    let said = say(stream, &hello).and_then(|()| receive(stream));
+    let reply = send(stream, &hello).and_then(|()| receive(stream));
     let show = "miot pki show CERTIFICATE, and the log of the log-server (journalctl -u miot-log-server)";
-    match said {
+    match reply {
         Ok(Message::Welcome { version, .. }) => {
             let found = format!(
                 "node `{}` is served; protocol version {}.{}",
@@ -142,12 +144,13 @@ fn accepted(config: &Config, stream: &mut dyn Stream, is_tls: bool, report: &mut
     false
 }
 
-/// Offset of this machine's clock from that of the log-server, by the exchange with the shortest round trip.
+/// Returns the offset of this machine's clock from the log-server's, from the exchange with the
+/// shortest round trip.
 fn offset(stream: &mut dyn Stream) -> Option<(i64, i64)> {
     let mut best: Option<(i64, i64)> = None;
-    for _ in 0..QUESTIONS {
+    for _ in 0..TIME_REQUESTS {
         let sent = now();
-        say(stream, &Message::Ping { sent }).ok()?;
+        send(stream, &Message::Ping { sent }).ok()?;
         let Message::Pong { answered, .. } = receive(stream).ok()? else { break };
         let received = now();
         let (round_trip, middle) = (received - sent, sent + (received - sent) / 2);

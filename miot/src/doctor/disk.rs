@@ -8,7 +8,7 @@ use std::path::Path;
 
 const AREA: &str = "disk";
 
-/// Space of a file system.
+/// Capacity of a file system.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub(super) size: u64,
@@ -18,7 +18,7 @@ pub(super) struct Room {
     pub(super) inodes: Option<u64>,
 }
 
-/// Space of the file system of `path`.
+/// Returns the capacity of the file system of `path`.
 pub(super) fn room(path: &Path) -> Option<Room> {
     let stat = statvfs(path).ok()?;
     Some(Room {
@@ -28,7 +28,7 @@ pub(super) fn room(path: &Path) -> Option<Room> {
     })
 }
 
-/// The spool, if it is on a disk.
+/// Checks the disk space of the spool, if the spool is on a disk.
 pub(super) fn spool(config: &Config, report: &mut CheckReport) {
     match &config.spool_dir {
         None => report.ok(AREA, "spool", format!("in memory, at most {}", format_bytes(config.spool_bytes))),
@@ -36,7 +36,8 @@ pub(super) fn spool(config: &Config, report: &mut CheckReport) {
     }
 }
 
-/// Checks a directory of a daemon: it exists or can be created, `user` can write to it, and `wanted` bytes are free.
+/// Checks a directory of a daemon: it exists or can be created, `user` can write to it, and
+/// `wanted` bytes are free.
 pub(super) fn folder(
     check: &'static str,
     dir: &Path,
@@ -69,9 +70,9 @@ pub(super) fn folder(
         return report.problem(AREA, check, format!("{name} {what} by {who}"), advice);
     }
     let Some(Room { size, free, inodes }) = room(there) else { return };
-    let said = format!("{name}: {} of {} free", format_bytes(free), format_bytes(size));
+    let space = format!("{name}: {} of {} free", format_bytes(free), format_bytes(size));
     if free < wanted / 16 || inodes == Some(0) {
-        let found = format!("{said}; up to {} are needed", format_bytes(wanted));
+        let found = format!("{space}; up to {} are needed", format_bytes(wanted));
         report.problem(
             AREA,
             check,
@@ -79,14 +80,15 @@ pub(super) fn folder(
             format!("free some space: du -xh --max-depth=1 {} | sort -h", there.display()),
         );
     } else if free < wanted {
-        let found = format!("{said}; up to {} are needed", format_bytes(wanted));
+        let found = format!("{space}; up to {} are needed", format_bytes(wanted));
         report.warning(AREA, check, found, "free some space, or lower the limit in the configuration");
     } else {
-        report.ok(AREA, check, said);
+        report.ok(AREA, check, space);
     }
 }
 
-/// Returns whether a daemon could write there: as this user, or, for root, as the user that it switches to.
+/// Returns whether a daemon could write to `dir`: as this user, or, for root, as the user that it
+/// switches to.
 fn writable(dir: &Path, user: Option<&str>) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let is_root = rustix::process::geteuid().is_root();

@@ -58,7 +58,8 @@ pub(super) fn examine(report: &mut CheckReport) {
     }
 }
 
-/// A line of this file that cannot be loaded makes every program on the machine print an error.
+/// Checks /etc/ld.so.preload: a line that cannot be loaded makes every program on the machine print
+/// an error.
 fn preloaded_by_all(file: &Path, report: &mut CheckReport) {
     let Ok(text) = std::fs::read_to_string(file) else { return };
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
@@ -104,9 +105,9 @@ fn loads(library: &Path) -> Result<(), String> {
     let mut program = Command::new("/bin/cat");
     program.arg("/proc/self/maps").env("LD_PRELOAD", library).env("MIOT_DIR", "/nonexistent");
     let output = program.stdin(Stdio::null()).output().map_err(|error| format!("/bin/cat: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() || !said.is_empty() {
-        return Err(format!("a program with it ended with {}: {}", output.status, said.trim()));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() || !stderr.is_empty() {
+        return Err(format!("a program with it ended with {}: {}", output.status, stderr.trim()));
     }
     let name = library.file_name().unwrap_or_default().to_string_lossy();
     match String::from_utf8_lossy(&output.stdout).contains(&*name) {
@@ -115,7 +116,8 @@ fn loads(library: &Path) -> Result<(), String> {
     }
 }
 
-/// Tests the whole way with `miot run`, which has both daemons in one process.
+/// Tests the whole path from a program to a trace with `miot run`, which has both daemons in one
+/// process.
 fn records() -> Result<u64, String> {
     let place = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
     let trace = place.path().join("trace");
@@ -124,8 +126,8 @@ fn records() -> Result<u64, String> {
     run.args(["run", "--quiet", "-o"]).arg(&trace).args(["--", "/bin/cat", "/etc/passwd"]);
     let output = run.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("`miot run` ended with {}: {}", output.status, said.trim()));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("`miot run` ended with {}: {}", output.status, stderr.trim()));
     }
     let reader = miot_trace_store::Reader::open(&trace).map_err(|error| error.to_string())?;
     let counts = reader.count(miot_trace_store::Table::Events).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Limits of the system: of the running log-client, or else of this process.
+//! Checks system limits of the running log-client, or else of this process.
 
 use super::report::CheckReport;
 use miot_log_client::{Config, ControlView};
@@ -20,15 +20,16 @@ pub(super) fn examine(config: &Config, report: &mut CheckReport) {
     report.ok(AREA, "memlock", "not used: MIOT does not lock memory");
 }
 
-/// A segment takes two descriptors; the log-client raises its soft limit to the hard one.
+/// Checks the number of open files. A segment takes two descriptors; the log-client raises its soft
+/// limit to the hard limit.
 fn files(config: &Config, pid: Option<&str>, report: &mut CheckReport) {
     let who = pid.map_or("here".to_owned(), |pid| format!("of the log-client (process {pid})"));
     let Some(limit) = limit(pid.unwrap_or("self"), "Max open files", 1) else {
-        return report.ok(AREA, "open files", format!("the limit {who} may not be read by you"));
+        return report.ok(AREA, "open files", format!("you may not read the limit {who}"));
     };
     let wanted = 2 * config.segments as u64 + OWN_FILES;
     if limit < OWN_FILES * 2 {
-        let found = format!("{limit} {who}: hardly a program can be traced");
+        let found = format!("{limit} {who}: too low to trace programs");
         report.problem(
             AREA,
             "open files",
@@ -52,7 +53,7 @@ fn files(config: &Config, pid: Option<&str>, report: &mut CheckReport) {
     }
 }
 
-/// A program's segment is a file: the limit of file sizes holds for it.
+/// Checks the limit of file sizes, which applies to segments.
 fn file_size(config: &Config, report: &mut CheckReport) {
     match limit("self", "Max file size", 0) {
         Some(limit) if limit < config.process_bytes => {
@@ -72,7 +73,8 @@ fn file_size(config: &Config, report: &mut CheckReport) {
     }
 }
 
-/// Pages of a segment count for the control group of the program.
+/// Checks the memory limit of the control group: pages of a segment are charged to the program's
+/// group.
 fn cgroup(config: &Config, report: &mut CheckReport) {
     match memory_limit(Path::new("/")) {
         Some((limit, group)) if limit < 2 * config.process_bytes => {
@@ -90,7 +92,7 @@ fn cgroup(config: &Config, report: &mut CheckReport) {
     }
 }
 
-/// The smallest limit of memory of the control groups that this process is in.
+/// Returns the smallest memory limit of the control groups of this process, and the group's name.
 fn memory_limit(root: &Path) -> Option<(u64, String)> {
     let lines = read_to_string(root.join("proc/self/cgroup")).ok()?;
     let path = lines.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned();
@@ -103,7 +105,8 @@ fn memory_limit(root: &Path) -> Option<(u64, String)> {
     limits.min()
 }
 
-/// A line of `/proc/<pid>/limits`: soft limit 0, hard limit 1. No limit is the largest number.
+/// Reads a line of `/proc/<pid>/limits`: soft limit with `which` 0, hard limit with 1. Returns
+/// `u64::MAX` for no limit.
 fn limit(pid: &str, name: &str, which: usize) -> Option<u64> {
     let text = read_to_string(format!("/proc/{pid}/limits")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -1,4 +1,5 @@
-//! The MIOT directory: in memory, large enough, writable for traced programs, served by a log-client.
+//! The MIOT directory: in memory, large enough, writable for traced programs, served by a
+//! log-client.
 
 use super::disk::{Room, room};
 use super::report::CheckReport;
@@ -9,9 +10,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 const AREA: &str = "memory";
-/// Less than this is exhausted by a few programs.
+/// Least free space, bytes: a few programs exhaust less.
 const LEAST_FREE: u64 = 64 << 20;
-/// First user id of people; lower ids belong to the system and its services.
+/// First user id of human users; lower ids belong to the system and its services.
 const FIRST_PERSON: u32 = 1000;
 /// Mode of a directory in which all users may create files and remove only their own.
 const SHARED: u32 = 0o1777;
@@ -50,16 +51,17 @@ fn mounted(config: &Config, report: &mut CheckReport) {
     let Some(Room { size, free, inodes }) = room(there) else { return };
     let spool = if config.spool_dir.is_some() { 0 } else { config.spool_bytes };
     let wanted = config.node_bytes.saturating_add(spool);
-    let said = format!("{} of {} are free at {}", format_bytes(free), format_bytes(size), there.display());
+    let space = format!("{} of {} are free at {}", format_bytes(free), format_bytes(size), there.display());
     let remount = format!("mount -o remount,size={} {}", wanted.max(LEAST_FREE) * 2, mount_point(there));
     if free < LEAST_FREE || inodes == Some(0) {
-        let found = format!("{said}: threads get no lanes, and their events are lost as `no_lane`");
+        let found = format!("{space}: threads get no lanes, and their events are lost as `no_lane`");
         report.problem(AREA, "size", found, format!("free some space, or: {remount}"));
     } else if size < wanted {
-        let found = format!("{said}; `node_bytes` and the spool in memory may take {}", format_bytes(wanted));
+        let found =
+            format!("{space}; `node_bytes` and the spool in memory may take {}", format_bytes(wanted));
         report.warning(AREA, "size", found, format!("{remount}, or lower `node_bytes`"));
     } else {
-        report.ok(AREA, "size", said);
+        report.ok(AREA, "size", space);
     }
 }
 

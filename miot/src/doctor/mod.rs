@@ -23,7 +23,8 @@ use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Check this node: shared memory, limits, hook library, versions, certificates, clock, connection, disk
+/// Check this node: shared memory, limits, hook library, versions, certificates, clock, connection,
+/// disk
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -41,7 +42,8 @@ pub(crate) struct Arguments {
     /// Configuration of the log-client [default: /etc/miot/log-client.toml if it exists]
     #[arg(long, value_name = "FILE", env = "MIOT_CLIENT_CONFIG")]
     config: Option<PathBuf>,
-    /// Configuration of a log-server on this machine [default: /etc/miot/log-server.toml if it exists]
+    /// Configuration of a log-server on this machine [default: /etc/miot/log-server.toml if it
+    /// exists]
     #[arg(long, value_name = "FILE")]
     server_config: Option<PathBuf>,
     /// MIOT directory of this node, instead of the configured one

@@ -15,7 +15,7 @@ pub(super) enum Verdict {
     Problem,
 }
 
-/// One check.
+/// Result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) area: &'static str,
@@ -28,7 +28,7 @@ pub(super) struct Finding {
     pub(super) advice: Option<String>,
 }
 
-/// All checks.
+/// Results of all checks.
 #[derive(Debug, Default)]
 pub(super) struct CheckReport {
     pub(super) findings: Vec<Finding>,

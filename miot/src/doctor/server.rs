@@ -8,7 +8,8 @@ use miot_log_server::config::DEFAULT_FILE;
 use miot_tls::{Files, TlsServer};
 use std::path::Path;
 
-/// Number of parts for which a trace directory needs space: the live part, and one that is being sealed.
+/// Number of parts for which a trace directory needs space: the live part, and one that is being
+/// sealed.
 const PARTS: u64 = 2;
 
 pub(super) fn examine(file: Option<&Path>, report: &mut CheckReport) {

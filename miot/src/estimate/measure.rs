@@ -12,21 +12,24 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::path::Path;
 
-/// How measurements are made.
+/// Options of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options<'a> {
     pub(super) cache: Cache,
     pub(super) sync: Sync,
     pub(super) repetitions: usize,
-    /// Starts processes of MPI: phases that were seen in MPI-IO are measured in MPI-IO.
+    /// Command that starts MPI processes. With it, phases recorded in MPI-IO are measured in
+    /// MPI-IO.
     pub(super) launcher: Option<&'a str>,
 }
 
-/// Memory that a process has its data in, at most. With 64 MiB, reads of 160 MiB took 9 % longer than into as much.
+/// Maximum size of a process's buffer, bytes. Reads of 160 MiB into 64 MiB took 9 % longer than
+/// into 160 MiB.
 const MOST_MEMORY: u64 = 256 << 20;
 
-/// The measurement that mimics an operation of a phase: its own offsets where the model has them, else by the same rules as the
-/// parameters of IOR. Random requests go anywhere in the file, but in order.
+/// Returns the measurement that reproduces an operation of a phase: with its own offsets where the
+/// model has them, else by the same rules as the parameters of IOR. Random requests are spread over
+/// the file, but issued in order.
 fn run(phase: &Phase, operation: &Operation, layer: &str, options: Options<'_>) -> Run {
     let ior = Ior::of(phase, operation, layer);
     let (block, count) = (operation.size, operation.repetitions);
@@ -73,7 +76,7 @@ fn run(phase: &Phase, operation: &Operation, layer: &str, options: Options<'_>) 
         together,
         memory: operation.bytes().min(MOST_MEMORY),
         aligned: options.cache == Cache::Direct,
-        // Within T it would count as access.
+        // Verification within T would count as access.
         verify: Verify::None,
         phases: distance.map_or(1, |_| phase.count().min(options.repetitions as u64)),
         advance: distance.filter(|_| is_own),
@@ -81,8 +84,9 @@ fn run(phase: &Phase, operation: &Operation, layer: &str, options: Options<'_>) 
     }
 }
 
-/// How far it is from phase to phase of a family in one file. Repetitions then lie in one file as well: what a file system puts off it has to do
-/// within some of them, as with the application, and not never, as it need not for a file that is removed.
+/// Returns the distance in bytes from phase to phase of a family in one file. Repetitions then
+/// access one file as well: the file system must do deferred work during some of them, as with the
+/// application. For files that are removed it could avoid that work.
 fn distance(phase: &Phase, operation: &Operation) -> Option<u64> {
     let distance = operation.offset_per_phase.at(0);
     let is_one = (1..phase.processes.len()).all(|place| operation.offset_per_phase.at(place) == distance);
@@ -90,13 +94,15 @@ fn distance(phase: &Phase, operation: &Operation) -> Option<u64> {
     (is_one && !phase.file_per_phase).then_some(distance)
 }
 
-/// The pieces of which a request consists, if they lie among those of the other processes.
+/// Returns the size of the pieces of a request, if they are interleaved with the pieces of other
+/// processes.
 fn dividing(operation: &Operation) -> Option<u64> {
     let piece = operation.piece.filter(|_| operation.space == Space::Pieces)?;
     operation.size.is_multiple_of(piece).then_some(piece)
 }
 
-/// The very offsets of the first phase of a family, where it has one size and all processes as many requests.
+/// Returns the exact offsets of the first phase of a family, if all its requests have one size and
+/// all processes the same number of requests.
 fn looped(phase: &Phase, operation: &Operation, file_per_process: bool) -> Option<Pattern> {
     if operation.space != Space::File || !operation.pieces.is_empty() || operation.sizes.is_some() {
         return None;
@@ -105,9 +111,9 @@ fn looped(phase: &Phase, operation: &Operation, file_per_process: bool) -> Optio
     Some(Pattern::Looped { block: operation.size, loops, starts })
 }
 
-/// The very pieces of the requests of the first phase of a family.
+/// Returns the exact pieces of the requests of the first phase of a family.
 fn viewed(phase: &Phase, operation: &Operation, file_per_process: bool) -> Option<Pattern> {
-    // Each process has as many pieces, for which it needs as many bytes.
+    // Each process has the same number of pieces, and a request needs at least one byte per piece.
     let has_sizes = operation.sizes.is_none() || operation.size_by_process.is_some();
     let least = operation.sizes.map_or(operation.size, |(least, _)| least);
     if operation.pieces.is_empty() || !has_sizes || least < operation.most_pieces() {
@@ -128,7 +134,8 @@ fn levels(loops: &[Loop]) -> Option<Vec<LoopLevel>> {
     loops.iter().map(level).collect()
 }
 
-/// The loops of requests, and where each process begins them, where they are known.
+/// Returns the loops of requests and the offsets at which each process starts them, if they are
+/// known.
 fn requests(
     phase: &Phase,
     operation: &Operation,
@@ -144,7 +151,7 @@ fn requests(
     }
     let processes = if file_per_process { 1 } else { phase.processes.len() };
     let start = |place: u64| -> Option<Vec<u64>> {
-        // Pieces of requests that lie among those of the others count from the first process's.
+        // Offsets of interleaved pieces count from those of the first process.
         let from = if operation.space == Space::Pieces { 0 } else { place };
         let first = operation.offset.at(from);
         let distances = operation.restarts.iter().map(|it| it.at(from));
@@ -155,7 +162,7 @@ fn requests(
     Some((levels(&operation.displacement)?, starts))
 }
 
-/// The bandwidths that the phases of a model reach in a directory.
+/// Measures the bandwidths of the phases of a model in a directory.
 pub(super) fn measure(
     model: &Model,
     configuration: &str,
@@ -195,7 +202,8 @@ pub(super) fn measure(
     Ok(bandwidths)
 }
 
-/// What the runs of a suite reach within T, MiB per second, with processes of this machine.
+/// Returns the bandwidth of each run of a suite within T, MiB per second, with processes on this
+/// machine.
 fn alone(directory: &Path, suite: &Suite, configuration: &str) -> anyhow::Result<Vec<f64>> {
     let directory =
         directory.canonicalize().with_context(|| format!("cannot use {}", directory.display()))?;

@@ -3,7 +3,7 @@
 mod rows;
 mod target;
 
-use crate::cat::{of_jobs, tell_missed};
+use crate::cat::{of_jobs, report_missed};
 use crate::filter::Filter;
 use crate::source::Source;
 use arrow_array::RecordBatch;
@@ -85,11 +85,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             "miot: {lost} events of the trace were lost and are not in the export; `miot stat` shows where"
         );
     }
-    tell_missed(&reader);
+    report_missed(&reader);
     Ok(ExitCode::SUCCESS)
 }
 
-/// The chosen columns; empty for all.
+/// Returns the selected columns; empty for all.
 fn columns(arguments: &Arguments) -> anyhow::Result<Vec<&'static Column>> {
     anyhow::ensure!(
         arguments.columns.is_empty() || matches!(arguments.format, ExportFormat::Csv | ExportFormat::Jsonl),

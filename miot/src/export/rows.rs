@@ -7,7 +7,8 @@ use miot_trace_events::row;
 use miot_trace_store::rows::Joiner;
 use miot_trace_store::{Reader, Select};
 
-/// Batches in the schema of `miot_trace_store::schema::rows`. On a terminal, a bar says how far it is.
+/// Passes batches in the schema of `miot_trace_store::schema::rows`, with a progress bar on a
+/// terminal.
 pub(crate) fn rows(
     source: &Source,
     reader: &Reader,

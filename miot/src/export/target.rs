@@ -7,10 +7,10 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes that are written at once.
+/// Size of a write, bytes.
 const BUFFER: usize = 256 << 10;
 
-/// A place that was free. What was made is removed unless [`Target::finish`] is called.
+/// Output that did not exist before. It is removed unless [`Target::finish`] is called.
 pub(crate) struct Target {
     /// `None`: standard output.
     place: Option<OutputPath>,
@@ -24,10 +24,10 @@ struct OutputPath {
 }
 
 impl Target {
-    /// `-` is standard output.
+    /// Prepares the output; `-` is standard output.
     ///
     /// # Errors
-    /// If something is there already.
+    /// If the path already exists.
     pub(crate) fn new(path: &Path, is_directory: bool) -> anyhow::Result<Target> {
         if path == Path::new("-") {
             anyhow::ensure!(!is_directory, "-o -: this format writes a directory; name a new one");
@@ -44,7 +44,7 @@ impl Target {
         Ok(Target { place: Some(place) })
     }
 
-    /// The file, or standard output, to be written once.
+    /// Opens the file, or standard output, to be written once.
     pub(crate) fn file(&mut self) -> anyhow::Result<Box<dyn Write>> {
         let Some(place) = &mut self.place else {
             return Ok(Box::new(BufWriter::with_capacity(BUFFER, Out::new(true))));
@@ -55,23 +55,23 @@ impl Target {
         Ok(Box::new(BufWriter::with_capacity(BUFFER, to)))
     }
 
-    /// The directory, empty.
+    /// Creates the empty directory.
     pub(crate) fn directory(&mut self) -> anyhow::Result<PathBuf> {
-        let place = self.place.as_mut().context("a directory has a name")?;
+        let place = self.place.as_mut().context("standard output cannot be a directory")?;
         fs::create_dir(&place.partial).map_err(|error| place.not_made(error))?;
         place.made = true;
         Ok(place.partial.clone())
     }
 
-    /// Everything was written: it gets its name.
+    /// Renames the complete output to its final name.
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
         let Some(place) = &mut self.place else { return Ok(()) };
-        // A disk may tell only now that it is full.
+        // A full disk may be reported only here.
         let synced = File::open(&place.partial).and_then(|file| file.sync_all());
         synced.with_context(|| format!("cannot write {}", place.partial.display()))?;
         let renamed = renameat_with(CWD, &place.partial, CWD, &place.path, RenameFlags::NOREPLACE);
         let renamed = match renamed {
-            // A file system that cannot do it at once.
+            // The file system does not support an atomic rename without replacement.
             Err(rustix::io::Errno::INVAL) if place.path.symlink_metadata().is_err() => {
                 fs::rename(&place.partial, &place.path)
             }
@@ -99,7 +99,7 @@ impl OutputPath {
 impl Drop for Target {
     fn drop(&mut self) {
         if let Some(place) = self.place.as_ref().filter(|place| place.made) {
-            // It is removed because something failed, which is told.
+            // The failure that caused the removal is reported already.
             let _ = match place.is_directory {
                 true => fs::remove_dir_all(&place.partial),
                 false => fs::remove_file(&place.partial),
@@ -108,7 +108,7 @@ impl Drop for Target {
     }
 }
 
-/// A file whose errors say which it is.
+/// File whose errors contain its path.
 struct NamedFile {
     to: File,
     path: PathBuf,
@@ -119,7 +119,7 @@ impl Write for NamedFile {
         self.to.write(bytes).map_err(|error| {
             let hint = match error.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    "; free space there, or choose another place"
+                    "; free space there, or choose another directory"
                 }
                 _ => "",
             };

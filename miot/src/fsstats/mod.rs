@@ -42,7 +42,8 @@ pub(crate) struct Arguments {
     /// Also enter other file systems and mounts, except those that the kernel generates, e.g. /proc
     #[arg(long)]
     cross: bool,
-    /// Skip entries whose name matches this glob, or, if it contains a /, whose path below DIR matches
+    /// Skip entries whose name matches this glob, or, if it contains a /, whose path below DIR
+    /// matches
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
     /// Number of threads [default: number of processors, at most 8]
@@ -71,7 +72,7 @@ pub(crate) struct Arguments {
     format: Format,
 }
 
-/// As a shell has it for SIGINT.
+/// Exit code of a shell for SIGINT.
 const EXIT_INTERRUPTED: u8 = 130;
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -101,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
         Format::Csv => print::csv(&snapshot, &mut out)?,
     }
-    // Only now: until here the walk can be finished again.
+    // Remove the checkpoint last: until here the walk can be resumed.
     if let Some(path) = &arguments.checkpoint {
         let _ = std::fs::remove_file(path);
     }
@@ -124,7 +125,7 @@ fn compare(old: &Path, new: &Path, format: Format) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Walks; `None` if it was interrupted.
+/// Walks the directory; returns `None` if interrupted.
 fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>> {
     let shown = dir.display();
     for file in [&arguments.output, &arguments.checkpoint].into_iter().flatten() {
@@ -137,10 +138,10 @@ fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>>
     let statfs = fstatfs(&root)?;
     if let Some(kind) = mounts::pseudo(&statfs) {
         eprintln!(
-            "miot: {shown} is a {kind} file system: the kernel generates its files, their sizes mean little"
+            "miot: {shown} is a {kind} file system: the kernel generates its files, and their sizes are not meaningful"
         );
     }
-    // Where all of a file system is walked, it says how many files it has.
+    // For a walk of a whole file system, the total comes from statfs.
     let whole = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) && !arguments.cross;
     let inodes = statfs.f_files.saturating_sub(statfs.f_ffree);
     let estimate = (whole && statfs.f_files > 0).then_some(inodes);
@@ -154,13 +155,13 @@ fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>>
         cross: arguments.cross,
         exclude: arguments.exclude.clone(),
     };
-    let old = to_go_on_from(arguments, &identity)?;
+    let old = checkpoint_to_resume(arguments, &identity)?;
     let now = match &old {
         Some(old) => old.now,
         None => arguments.as_of.unwrap_or_else(Timestamp::now).as_second(),
     };
     if arguments.idle {
-        pace::give_way().context("cannot give way (--idle)")?;
+        pace::give_way().context("cannot lower the priority (--idle)")?;
     }
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get).min(8);
     let threads = arguments.threads.map_or(processors, |threads| usize::from(threads.get()));
@@ -212,8 +213,8 @@ fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>>
     }))
 }
 
-/// The checkpoint, if there is one and it is to be used.
-fn to_go_on_from(arguments: &Arguments, identity: &Identity) -> anyhow::Result<Option<Checkpoint>> {
+/// Returns the checkpoint to continue from, if there is one and `--resume` was given.
+fn checkpoint_to_resume(arguments: &Arguments, identity: &Identity) -> anyhow::Result<Option<Checkpoint>> {
     let Some(path) = &arguments.checkpoint else { return Ok(None) };
     let shown = path.display();
     if !arguments.resume {
@@ -236,7 +237,7 @@ fn to_go_on_from(arguments: &Arguments, identity: &Identity) -> anyhow::Result<O
     Ok(Some(old))
 }
 
-/// Runs the threads, with a bar and checkpoints; false if it was interrupted.
+/// Runs the threads with a progress bar and checkpoints; returns false if interrupted.
 fn watched(
     walk: &Walk,
     threads: usize,
@@ -302,7 +303,7 @@ fn watched(
     Ok(ended)
 }
 
-/// Says, when it is dropped, that a thread of the walk is at its end, so that it is noticed at once.
+/// Signals on drop that a thread of the walk has ended, so that the main thread wakes at once.
 struct Ended<'a> {
     watcher: Thread,
     at_work: &'a AtomicUsize,

@@ -9,7 +9,7 @@ use miot_trace_events::text::{printable, table};
 use serde::Serialize;
 use std::io::Write;
 
-/// A histogram's heading, what its values are called, and whether these are of files.
+/// Returns a histogram's heading, the name of its values, and whether these belong to files.
 fn heading(name: &str) -> (&'static str, &'static str, bool) {
     match name {
         "size" => ("file size", "files", true),
@@ -31,7 +31,7 @@ fn bound(value: u64, unit: Unit) -> String {
     if unit == Unit::Bytes { bytes(value as f64) } else { value.to_string() }
 }
 
-/// `4.0 KiB - 8.0 KiB`: from, and below.
+/// Formats the bounds of a bin: `4.0 KiB - 8.0 KiB`.
 fn range(from: u64, below: Option<u64>, unit: Unit) -> String {
     match below {
         Some(below) if below == from + 1 => bound(from, unit),
@@ -48,7 +48,7 @@ fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.2}%", share * 100.0))
 }
 
-/// Prints a snapshot for people.
+/// Prints a snapshot as text.
 pub(crate) fn text(snapshot: &Snapshot, out: &mut impl Write) -> std::io::Result<()> {
     let (contents, totals) = (&snapshot.contents, &snapshot.totals);
     writeln!(
@@ -88,7 +88,7 @@ pub(crate) fn text(snapshot: &Snapshot, out: &mut impl Write) -> std::io::Result
         writeln!(out, "{} files have times in the future, which count as today", contents.future)?;
     }
     if snapshot.excluded > 0 {
-        writeln!(out, "{} names left out by --exclude, and what is below them", snapshot.excluded)?;
+        writeln!(out, "{} names left out by --exclude, with everything below them", snapshot.excluded)?;
     }
     if snapshot.mounts > 0 {
         let named: Vec<_> = snapshot.mounts_named.iter().map(|path| printable(path)).collect();
@@ -140,7 +140,7 @@ fn distribution(name: &str, unit: Unit, histogram: &Histogram, out: &mut impl Wr
     table(out, short(header.map(str::to_owned)), rows.into_iter().map(short).collect())
 }
 
-/// A bin as CSV has it.
+/// CSV row of a bin.
 #[derive(Serialize)]
 struct BinRow {
     histogram: &'static str,
@@ -160,7 +160,7 @@ struct BinRow {
     capacity_cumulative: Option<f64>,
 }
 
-/// Prints the distributions of a snapshot, a line per bin.
+/// Prints the distributions of a snapshot as CSV, one line per bin.
 pub(crate) fn csv(snapshot: &Snapshot, out: &mut impl Write) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for (histogram, unit, values) in snapshot.contents.histograms() {
@@ -190,7 +190,7 @@ pub(crate) fn csv(snapshot: &Snapshot, out: &mut impl Write) -> anyhow::Result<(
     Ok(records(out, Format::Csv, true, rows)?)
 }
 
-/// Prints what changed between two snapshots, for people.
+/// Prints the changes between two snapshots as text.
 pub(crate) fn growth(
     [old, new]: [&Snapshot; 2],
     growth: &Growth,
@@ -206,7 +206,7 @@ pub(crate) fn growth(
         new.as_of.strftime("%Y-%m-%d %H:%M")
     )?;
     if old.directory != new.directory || old.cross != new.cross || old.exclude != new.exclude {
-        writeln!(out, "the snapshots are not of the same directory, or not made with the same options")?;
+        writeln!(out, "the snapshots are of different directories, or were made with different options")?;
     }
     let header = ["", "old", "new", "growth", "", "per day"];
     let rows = growth.totals.iter().map(total).collect();
@@ -217,14 +217,14 @@ pub(crate) fn growth(
         }
         let (heading, things, of_files) = heading(histogram.name);
         writeln!(out)?;
-        let says = |shift: &Shift| {
+        let points = |shift: &Shift| {
             let below = shift.below.map_or_else(|| "all".to_owned(), |b| bound(b, histogram.unit));
             format!("{:+.2} points below {below}", shift.difference * 100.0)
         };
-        let by_count = histogram.shift_count.as_ref().map_or_else(|| "-".to_owned(), says);
+        let by_count = histogram.shift_count.as_ref().map_or_else(|| "-".to_owned(), points);
         write!(out, "{heading}: shift {by_count} of {things}")?;
         if let Some(shift) = &histogram.shift_size {
-            write!(out, ", {} of bytes", says(shift))?;
+            write!(out, ", {} of bytes", points(shift))?;
         }
         writeln!(out)?;
         let header = [heading, things, "then", "now", "size", "then", "now"].map(str::to_owned);
@@ -274,7 +274,7 @@ fn total(total: &TotalChange) -> [String; 6] {
     ]
 }
 
-/// A bin of both snapshots as CSV has it.
+/// CSV row of a bin of both snapshots.
 #[derive(Serialize)]
 struct GrowthRow {
     histogram: &'static str,
@@ -289,7 +289,7 @@ struct GrowthRow {
     new_capacity: u64,
 }
 
-/// Prints what changed, a line per bin.
+/// Prints the changes as CSV, one line per bin.
 pub(crate) fn growth_csv(growth: &Growth, out: &mut impl Write) -> anyhow::Result<()> {
     let rows = growth.histograms.iter().flat_map(|histogram| {
         histogram.bins.iter().map(|bin| GrowthRow {

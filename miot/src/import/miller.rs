@@ -9,7 +9,7 @@ use miot_trace_exchange::miller::{Base, ImportError, Mode, ReadError, Reader};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 
-/// `progress` is called with bytes that were read.
+/// Imports a file. `progress` is called with the number of bytes read.
 pub(super) fn import(
     arguments: &Arguments,
     builder: &mut TraceBuilder,
@@ -42,16 +42,16 @@ pub(super) fn import(
     report.lines = reader.line();
     if report.skipped > 0 {
         report.note(
-            "times: what damaged lines said of time, and of what later lines leave out, is missing too",
+            "times: times and omitted fields of later lines that depend on damaged lines are missing too",
         );
     }
     if reader.oddities() > 0 {
-        report.notes.insert("lines with bits that were passed over", reader.oddities());
+        report.notes.insert("lines with ignored bits", reader.oddities());
     }
     Ok(report)
 }
 
-/// Tells how much is read.
+/// Reader that reports the number of bytes read.
 struct Counted<P> {
     file: File,
     progress: P,

@@ -8,22 +8,22 @@ use miot_trace_analysis::model::{
 use miot_trace_events::text::printable;
 use std::io::{self, Write};
 
-/// Begins of pieces that are listed.
+/// Maximum number of start offsets of pieces that are listed.
 const SHOWN: usize = 4;
 
 pub(crate) fn write(model: &Model, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{} ran as {} processes.", printable(&model.application), model.processes)?;
     match model.ticks {
         Ticks::Communication => {
-            writeln!(out, "Its phases are what lies between two communications of a process.")?
+            writeln!(out, "Its phases are the requests between two communications of a process.")?
         }
         Ticks::Collective => writeln!(
             out,
-            "Its phases are what lies between two collective calls of MPI-IO of a process; no other communication is in the trace."
+            "Its phases are the requests between two collective MPI-IO calls of a process; no other communication is in the trace."
         )?,
         Ticks::Requests => writeln!(
             out,
-            "No communication was recorded: its phases are what has the same pattern, and some may be several in truth."
+            "No communication was recorded: its phases are requests with the same pattern, and one may combine several real phases."
         )?,
     }
     for reason in &model.uncertain {
@@ -41,7 +41,7 @@ fn explain(phase: &Phase, out: &mut impl Write) -> io::Result<()> {
     let mark = if phase.uncertain { " (uncertain)" } else { "" };
     writeln!(out, "\n{title} {}{mark}", phase.numbers)?;
     let whose = match (phase.sharing, np) {
-        (Sharing::Unique, 2..) => "each process has a file of its own",
+        (Sharing::Unique, 2..) => "each process has its own file",
         (Sharing::Unique, _) => "used by one process",
         (Sharing::Shared, _) => "shared",
     };
@@ -89,7 +89,7 @@ fn explain(phase: &Phase, out: &mut impl Write) -> io::Result<()> {
     )
 }
 
-/// The paper's metadata.
+/// Formats the paper's metadata of an operation.
 fn words(operation: &Operation) -> String {
     let pointer = match operation.pointer {
         Pointer::Explicit => "explicit offset",
@@ -123,7 +123,7 @@ fn within(operation: &Operation) -> String {
     parts.join("; ")
 }
 
-/// The pieces of a request through a view.
+/// Formats the pieces of a request through a view.
 fn shown(pieces: &Pieces) -> String {
     let level = |it: &Loop| format!("{} x {}", it.count, it.stride);
     let loops: Vec<String> = pieces.loops.iter().map(level).collect();
@@ -142,7 +142,7 @@ fn begins(operation: &Operation) -> String {
     let space = match operation.space {
         Space::File => "of the file",
         Space::Pieces => "of the file, with the part of each process in one piece",
-        Space::View => "of what the view of the process shows",
+        Space::View => "of the view of the process",
     };
     match operation.mode {
         Mode::Random | Mode::Unknown => "-".into(),

@@ -8,10 +8,11 @@ use miot_trace_analysis::model::{Direction, Model, Operation, Phase, Ticks};
 const HEIGHT: f64 = 480.0;
 const TOP: f64 = 10.0;
 
-/// Phases of a family and processes that are drawn one by one; of more an even choice.
+/// Maximum number of phases of a family, and of processes, that are drawn. Of more, an even
+/// selection is drawn.
 const MOST: u64 = 64;
 
-/// A request, or several next to each other: when and where.
+/// Time and file range of a request, or of several adjacent requests.
 struct Bar {
     time: (f64, f64),
     offset: (f64, f64),
@@ -19,7 +20,7 @@ struct Bar {
     title: String,
 }
 
-/// The picture.
+/// Draws the phases.
 pub(crate) fn svg(model: &Model) -> String {
     let bars: Vec<Bar> = model.phases.iter().flat_map(bars).collect();
     let most = |values: &mut dyn Iterator<Item = f64>| values.fold(1.0, f64::max);
@@ -55,7 +56,7 @@ pub(crate) fn svg(model: &Model) -> String {
     plot.svg(Some(FILE_STYLE))
 }
 
-/// What a family does, at most [`MOST`] of its phases and processes.
+/// Returns the bars of a family, for at most [`MOST`] of its phases and processes.
 fn bars(phase: &Phase) -> Vec<Bar> {
     let (count, processes) = (phase.count(), phase.processes.len());
     let (begin, end) = phase.measured.map_or((0, 0), |measured| measured.ticks);
@@ -82,9 +83,9 @@ fn bars(phase: &Phase) -> Vec<Bar> {
     bars
 }
 
-/// From the lowest to the highest byte of a process in a phase.
+/// Returns the lowest and the highest byte that a process accesses in a phase.
 fn touched(operation: &Operation, place: u64, nth: u64) -> (f64, f64) {
-    /// Of more requests, an even choice.
+    /// Maximum number of requests examined. Of more, an even selection is examined.
     const LOOKED_AT: u64 = 4096;
     let last = operation.repetitions.saturating_sub(1);
     let step = operation.repetitions.div_ceil(LOOKED_AT).max(1);

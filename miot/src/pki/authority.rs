@@ -1,4 +1,4 @@
-//! The authority, and what it signs. Keys are ECDSA on P-256, which every tool knows.
+//! The authority and the certificates it signs. Keys are ECDSA on P-256, which every tool supports.
 
 use super::files::Pair;
 use anyhow::{Context as _, ensure};
@@ -15,21 +15,21 @@ use std::time::Duration;
 /// Longest name, bytes.
 const MAX_NAME: usize = 253;
 
-/// First and last moment.
+/// First and last moment of validity.
 type Times = (Timestamp, Timestamp);
 
-/// Certificate and key of a new authority, in PEM.
+/// Returns certificate and key of a new authority, in PEM.
 pub(super) fn new(name: &str, times: Times) -> anyhow::Result<(String, String)> {
     let mut params = params(times)?;
     params.distinguished_name.push(DnType::CommonName, format!("MIOT authority of {name}"));
-    // It signs certificates, not further authorities.
+    // The authority signs certificates, not further authorities.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     Ok((params.self_signed(&key)?.pem(), key.serialize_pem()))
 }
 
-/// The authority of a directory.
+/// Authority loaded from a directory.
 pub(super) struct Authority(Issuer<'static, KeyPair>);
 
 impl Authority {
@@ -47,7 +47,7 @@ impl Authority {
         Ok(Authority(issuer))
     }
 
-    /// Certificate and key for these names, in PEM.
+    /// Returns certificate and key for these names, in PEM.
     pub(super) fn issue(
         &self,
         role: Role,
@@ -87,7 +87,7 @@ fn params((first, last): Times) -> anyhow::Result<CertificateParams> {
     Ok(params)
 }
 
-/// Names are those of files, too.
+/// Checks a name. Names are also used as file names.
 pub(super) fn check_name(role: Role, name: &str) -> anyhow::Result<()> {
     let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let address = role == Role::Server && name.parse::<IpAddr>().is_ok();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Name of the authority's certificate.
 pub(super) const AUTHORITY: &str = "ca.pem";
-/// Permissions of keys, and of all else.
+/// Permissions of keys.
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
@@ -30,7 +30,7 @@ impl Pair {
         Pair { certificate: file("pem"), key: file("key") }
     }
 
-    /// Checks that nothing is there, or, to renew it, that something is.
+    /// Checks that the pair does not exist, or, with `renew`, that it exists.
     pub(super) fn check_free(&self, renew: bool) -> anyhow::Result<()> {
         let there = self.certificate.exists() || self.key.exists();
         match (there, renew) {
@@ -47,7 +47,7 @@ impl Pair {
         )
     }
 
-    /// Writes both, the key first: who reads them in between sees that they do not belong together.
+    /// Writes both files, the key first. A reader in between detects that the pair does not match.
     pub(super) fn write(&self, certificate: &str, key: &str, renew: bool) -> anyhow::Result<()> {
         self.check_free(renew)?;
         if let Some(dir) = self.key.parent() {

@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use validity::Validity;
 
-/// Days for which an authority is valid.
+/// Default validity of an authority, days.
 const AUTHORITY_DAYS: u32 = 3650;
-/// Days for which everything else is valid.
+/// Default validity of all other certificates, days.
 const DAYS: u32 = 365;
 
-/// Make the certificates with which log-server, log-clients and readers prove who they are
+/// Create the certificates that authenticate log-server, log-clients, readers and operators
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: a server, two nodes and a reader\n  miot pki init pki\n  miot pki server pki --name logs.example.org --name 10.0.0.1\n  miot pki node pki node1 node2\n  miot pki reader pki alice\n  miot pki show pki/node/node1.pem\n\nEach command prints where to install its files. Guide: docs/guide/security.md."
@@ -39,7 +39,7 @@ enum Command {
     Show(show::Arguments),
 }
 
-/// Make the authority that signs all others
+/// Create the authority that signs all certificates
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  miot pki init pki")]
 struct NewAuthority {
@@ -53,7 +53,7 @@ struct NewAuthority {
     validity: Validity,
 }
 
-/// Make key and certificate of the log-server
+/// Create key and certificate of the log-server
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  miot pki server pki --name logs.example.org --name 10.0.0.1")]
 struct ServerCertificate {
@@ -67,7 +67,8 @@ struct ServerCertificate {
     making: IssueOptions,
 }
 
-/// Make key and certificate of a node (its log-client), of a reader (miot tail), or of an operator (miot ctl --server)
+/// Create keys and certificates of nodes (log-clients), readers (miot tail) or operators (miot ctl
+/// --server)
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  miot pki node pki node1 node2\n  miot pki node pki node1 --renew\n  miot pki reader pki alice --days 30\n  miot pki operator pki bob"
@@ -76,8 +77,8 @@ struct ClientCertificates {
     /// Directory of `miot pki init`
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Name of a node in the trace (`node` in log-client.toml, by default the host name), or any name of a reader or operator.
-    /// Each gets its own certificate
+    /// Name of a node in the trace (`node` in log-client.toml, by default the host name), or any
+    /// name of a reader or operator. Each gets its own certificate
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
     #[command(flatten)]
@@ -117,7 +118,7 @@ fn init(arguments: &NewAuthority) -> anyhow::Result<()> {
     pair.write(&certificate, &key, false)?;
     println!(
         "{}  the authority's certificate: goes to every machine, as `tls_authority`\n\
-         {}  its key: stays here; who has it can be any server, node or reader",
+         {}  its key: keep it here; it can issue certificates of any server, node or reader",
         pair.certificate.display(),
         pair.key.display(),
     );
@@ -129,10 +130,10 @@ fn each(arguments: &ClientCertificates, role: Role) -> anyhow::Result<()> {
     issue(&arguments.dir, role, &each, &arguments.making)
 }
 
-/// One key and certificate for each list of names.
+/// Issues one key and certificate for each list of names.
 fn issue(dir: &Path, role: Role, holders: &[Vec<String>], making: &IssueOptions) -> anyhow::Result<()> {
     let authority = Authority::open(dir)?;
-    // All is checked before the first is made.
+    // Check all names before the first pair is created.
     let pairs = holders.iter().map(|names| {
         names.iter().try_for_each(|name| authority::check_name(role, name))?;
         let pair = Pair::of(dir, role, &names[0]);
@@ -150,8 +151,8 @@ fn issue(dir: &Path, role: Role, holders: &[Vec<String>], making: &IssueOptions)
     let (machine, daemon) = match role {
         Role::Server => ("the log-server's machine, and in log-server.toml", "log-server"),
         Role::Node => ("its node, and in log-client.toml there", "log-client"),
-        Role::Reader => ("its reader, who says (or MIOT_TLS_CERTIFICATE, ...)", ""),
-        Role::Operator => ("its operator, who says (or MIOT_TLS_CERTIFICATE, ...)", ""),
+        Role::Reader => ("its reader, for these options (or MIOT_TLS_CERTIFICATE, ...)", ""),
+        Role::Operator => ("its operator, for these options (or MIOT_TLS_CERTIFICATE, ...)", ""),
     };
     println!("Each pair goes to {machine}, with {}:", dir.join(files::AUTHORITY).display());
     let Some((names, pair)) = pairs.first() else { return Ok(()) };

@@ -8,7 +8,7 @@ use miot_tls::certificate::Age;
 use miot_tls::files::certificates_of;
 use std::path::PathBuf;
 
-/// Print what certificates say, and when they expire
+/// Print the contents of certificates and their expiry dates
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  miot pki show pki/ca.pem pki/*/*.pem")]
 pub(super) struct Arguments {

@@ -6,7 +6,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-/// A new certificate is valid this much earlier, for machines whose clock is behind.
+/// Start of a new certificate's validity before now, for machines whose clock is behind.
 const BEFORE: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Args, Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// First and last moment.
+    /// Returns the first and last moment of validity.
     pub(super) fn times(&self, default_days: u32) -> anyhow::Result<(Timestamp, Timestamp)> {
         let now = Timestamp::now();
         let last = match &self.not_after {

@@ -27,14 +27,16 @@ use std::process::{Command, ExitCode};
 use std::sync::mpsc::{Sender, channel};
 use target::Target;
 
-/// What a replay exits with in which requests failed that did not fail in the trace.
+/// Exit code of a replay in which requests failed that did not fail in the trace.
 const EXIT_DIFFERENT: u8 = 3;
 
-/// Do again what a trace or a model says: the same calls, sizes, offsets and order, in another directory
+/// Repeat the requests of a trace or a model in another directory: same calls, sizes, offsets and
+/// order
 ///
-/// DIR stands for the root of the traced system: what was at /scratch/a is made at DIR/scratch/a, and nothing outside DIR is
-/// written. What the trace found is made first, with generated content. Every process of the trace is a process and every thread a
-/// thread; requests on the same file wait for each other as in the trace. At the end DIR is emptied again.
+/// DIR replaces the root of the traced system: /scratch/a becomes DIR/scratch/a, and nothing
+/// outside DIR is written. Files that existed before the trace are created first, with generated
+/// content. Each process and thread of the trace becomes a process and a thread; requests on the
+/// same file wait for each other as in the trace. DIR is emptied at the end.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  miot replay miot-trace --into /mnt/new\n  miot replay miot-trace --into /mnt/new --pace fast --format json\n  miot replay miot-trace --into /mnt/new --pace 2x --keep\n  miot replay solver.toml --into /mnt/new\n\nExit codes: 0 success; 3 requests failed that did not fail in the trace; 1 the replay was aborted. See docs/guide/replay.md."
@@ -46,17 +48,20 @@ pub(crate) struct Arguments {
     /// Empty directory on the file system to test
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
-    /// Start times of requests: `original`: relative to the first request, as in the trace; `2x`, `0.5x`: faster or slower by this
-    /// factor; `think`: with the pause after the previous request of the thread as in the trace; `fast`: without pauses
+    /// Start times of requests: `original`: relative to the first request, as in the trace; `2x`,
+    /// `0.5x`: faster or slower by this factor; `think`: with the pause after the previous request
+    /// of the thread as in the trace; `fast`: without pauses
     #[arg(long, value_name = "original|Nx|think|fast", default_value = "original", value_parser = pace)]
     pace: Pace,
-    /// Use DIR even if it is not empty. Existing files are overwritten, and nothing is removed at the end
+    /// Use DIR even if it is not empty. Existing files are overwritten, and nothing is removed at
+    /// the end
     #[arg(long)]
     force: bool,
     /// Keep the files of the replay in DIR
     #[arg(long)]
     keep: bool,
-    /// Only requests completed at or after this time, e.g. 2026-11-21T12:00:00Z, or an age such as 10m, 90s, 2h, 1d
+    /// Only requests completed at or after this time, e.g. 2026-11-21T12:00:00Z, or an age such as
+    /// 10m, 90s, 2h, 1d
     #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
     since: Option<Timestamp>,
     /// Only requests completed before this time or age
@@ -67,7 +72,7 @@ pub(crate) struct Arguments {
     format: Format,
 }
 
-/// A process of a replay.
+/// Arguments of a process of a replay.
 #[derive(Args, Debug)]
 pub(crate) struct Process {
     /// Descriptor of the memory that all processes share
@@ -93,20 +98,20 @@ fn pace(text: &str) -> Result<Pace, String> {
     }
 }
 
-/// What is to be done.
+/// Plan of a replay, and what it leaves out.
 struct ReplayTask {
     plan: Plan,
     needs: InitialFiles,
-    /// Requests that cannot be made again, by reason.
+    /// Number of requests that cannot be replayed, by reason.
     not_replayed: BTreeMap<String, u64>,
-    /// Requests that another call is made for.
+    /// Number of requests that are replaced by another call.
     made_otherwise: BTreeMap<String, u64>,
-    /// Events that the trace does not have.
+    /// Events missing in the trace.
     missing: Missing,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let (to, told) = channel();
+    let (to, receiver) = channel();
     stop_at_signals(to.clone())?;
     let task = if arguments.source.is_file() {
         if arguments.since.is_some() || arguments.until.is_some() {
@@ -119,13 +124,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     let ReplayTask { plan, needs, not_replayed, made_otherwise, missing } = task;
     let target = Target::new(&arguments.into, arguments.force, arguments.keep)?;
-    let made = target.prepare(&needs, &told)?;
+    let made = target.prepare(&needs, &receiver)?;
     let (processes, threads) = (plan.processes(), plan.threads());
     let recorded_seconds = plan.duration() as f64 / 1e9;
     let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let command = || {
         let mut command = Command::new(&program);
-        // Not in the terminal's foreground: who presses Ctrl-C means the replay, which ends its processes.
+        // Not in the terminal's foreground group: Ctrl-C stops the replay, which ends its
+        // processes.
         command.arg("replay-process").process_group(0);
         command
     };
@@ -138,7 +144,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             command: &command,
             progress: &mut |done| progress.set_position(done),
         },
-        (to, &told),
+        (to, &receiver),
     )?;
     progress.finish_and_clear();
     let failed = fidelity.failed_only_here;
@@ -169,10 +175,10 @@ fn stop_at_signals(to: Sender<ReplayNotice>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the conductor starts.
+/// Runs a process that the replay started.
 pub(crate) fn process(process: &Process) -> anyhow::Result<ExitCode> {
-    // SAFETY: the one who started this process has left them open for it, and nobody closes them; a number that is not open
-    // answers EBADF.
+    // SAFETY: the parent process left both descriptors open for this process, and no code closes
+    // them; using a closed descriptor fails with EBADF.
     let [plan, board] = [0, process.memory].map(|open| unsafe { BorrowedFd::borrow_raw(open) });
     let report = run_worker(WorkerInput { plan, board, job: (process.at, process.bytes) })
         .with_context(|| format!("cannot replay process {} of the trace", process.of))?;
@@ -180,7 +186,7 @@ pub(crate) fn process(process: &Process) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A directory below which names are.
+/// Opens the directory below which all names are resolved.
 fn below(root: &std::path::Path) -> anyhow::Result<ReplayRoot> {
     ReplayRoot::open(root).with_context(|| format!("cannot use {}", root.display()))
 }

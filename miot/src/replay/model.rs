@@ -1,4 +1,5 @@
-//! The phases of a model as steps: POSIX calls at explicit offsets, with a barrier before each phase.
+//! The phases of a model as steps: POSIX calls at explicit offsets, with a barrier before each
+//! phase.
 
 use super::ReplayTask;
 use anyhow::{Context as _, ensure};
@@ -40,9 +41,9 @@ struct Maker<'a> {
     needs: InitialFiles,
     /// Open files by process and path.
     handles: HashMap<(u64, Vec<u8>), u64>,
-    /// Nanoseconds since the begin of the application.
+    /// Nanoseconds since the start of the application.
     now: i64,
-    /// Requests that are not those of the application, by what is different.
+    /// Number of requests that differ from the application's, by difference.
     made_otherwise: BTreeMap<String, u64>,
 }
 
@@ -125,7 +126,7 @@ impl Maker<'_> {
     }
 }
 
-/// The file of a process in a phase: where a name has a `*`, its number stands instead.
+/// Returns the file of a process in a phase: each `*` in the name is replaced by a number.
 fn path(family: &Phase, rank: u64, nth: u64) -> Vec<u8> {
     let mut numbers = Vec::new();
     if family.file_per_phase {
@@ -143,25 +144,26 @@ fn path(family: &Phase, rank: u64, nth: u64) -> Vec<u8> {
     path_below_root(name.as_bytes())
 }
 
-/// In what the requests of an operation are not those of the application.
+/// Lists how the requests of an operation differ from the application's.
 fn differs(operation: &Operation) -> impl Iterator<Item = &'static str> + use<> {
     let is_random = matches!(operation.mode, Mode::Random | Mode::Unknown);
     let has_pieces = !operation.pieces.is_empty();
     let lacks_pieces = operation.space == Space::Pieces && !has_pieces;
     let all = [
-        (is_random, "at a place drawn by lot, as the model has no offsets"),
+        (is_random, "at a random offset, as the model has no offsets"),
         (lacks_pieces, "through a view whose pieces the model does not have, in one piece"),
         (has_pieces, "through a view, a call for each piece"),
         (
             operation.sizes.is_some() && operation.size_by_process.is_none(),
             "of the mean size, as the model has no other",
         ),
-        (operation.repetitions_between.is_some(), "as often as the mean of the processes says"),
+        (operation.repetitions_between.is_some(), "with the mean number of repetitions of all processes"),
     ];
     all.into_iter().filter(|(differs, _)| *differs).map(|(_, what)| what)
 }
 
-/// A request of the process at a place, of so many, in a phase of the family: a call for each of its pieces.
+/// Returns the steps of a request: one call per piece. `place` of `places` is the position of the
+/// process in the phase.
 fn steps(operation: &Operation, (place, places): (u64, u64), phase: u64, number: u64) -> Vec<ReplayStep> {
     let op = match operation.direction {
         Direction::Read => posix::PREAD,
@@ -170,7 +172,7 @@ fn steps(operation: &Operation, (place, places): (u64, u64), phase: u64, number:
     let ranges = operation.ranges(place, phase, number).unwrap_or_else(|| {
         let request = operation.request(place, phase, number);
         let offset = request.offset.map(|offset| offset.max(0).unsigned_abs()).unwrap_or_else(|| {
-            // By lot: Weyl's sequence goes to each piece of the file about once.
+            // Pseudo-random: Weyl's sequence visits each piece of the file about once.
             let pieces = operation.repetitions.saturating_mul(places).max(1);
             let turn = (number * places + place).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
             (turn % pieces).saturating_mul(request.size)

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// Differences that the table shows.
+/// Maximum number of differences shown in the table.
 const SHOWN: usize = 20;
 
 #[derive(Serialize)]
@@ -22,16 +22,16 @@ pub(super) struct ReplayOutcome {
     pub(super) threads: usize,
     #[serde(flatten)]
     pub(super) fidelity: Fidelity,
-    /// How late requests began.
+    /// Lateness of request starts.
     pub(super) late_nanoseconds: Option<LatenessQuantiles>,
     pub(super) made: Prepared,
     pub(super) not_replayed: BTreeMap<String, u64>,
     pub(super) made_otherwise: BTreeMap<String, u64>,
-    /// Events that the trace does not have.
+    /// Events missing in the trace.
     pub(super) missing: Missing,
 }
 
-/// The same without what is no single figure.
+/// CSV row of the outcome: only single numbers.
 #[derive(Serialize)]
 struct OutcomeRow {
     elapsed_seconds: f64,
@@ -158,13 +158,13 @@ impl ReplayOutcome {
         if lost > 0 {
             writeln!(
                 out,
-                "UNCERTAIN: {lost} events are missing in the trace, and in the replay; `miot stat` says where they were lost"
+                "UNCERTAIN: {lost} events are missing in the trace, and in the replay; `miot stat` shows where they were lost"
             )?;
         }
         if filtered > 0 {
             writeln!(
                 out,
-                "UNCERTAIN: {filtered} requests were left out of the trace by its filter, and so here"
+                "UNCERTAIN: {filtered} requests were left out of the trace by its filter, and are left out here too"
             )?;
         }
         Ok(())
@@ -175,7 +175,7 @@ impl ReplayOutcome {
         if fidelity.exchanged > 0 {
             writeln!(
                 out,
-                "{} pairs of requests for the same at once went the other way round",
+                "{} pairs of concurrent equal requests completed in the opposite order",
                 fidelity.exchanged
             )?;
         }

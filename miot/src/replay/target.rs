@@ -1,4 +1,5 @@
-//! Directory of a replay: checked, filled with the initial files of the trace, cleaned up at the end.
+//! Directory of a replay: checked, filled with the initial files of the trace, cleaned up at the
+//! end.
 
 use super::below;
 use crate::numbers::bytes as human;
@@ -14,10 +15,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 
-/// Bytes written at a time.
+/// Size of a write, bytes.
 const PIECE: u64 = 1 << 20;
 
-/// Emptied when it is dropped, unless it was not empty before or is to be kept.
+/// Directory of a replay. It is emptied on drop, unless it was not empty before or must be kept.
 #[derive(Debug)]
 pub(super) struct Target {
     root: PathBuf,
@@ -25,7 +26,7 @@ pub(super) struct Target {
     empties: bool,
 }
 
-/// What was made before the first request.
+/// Files and directories created before the first request.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Prepared {
     pub(super) files: usize,
@@ -46,7 +47,7 @@ impl Target {
                 "{shown} is not empty: choose an empty directory, or use --force to overwrite existing files"
             );
         }
-        // Said before all else is made, not by each request that fails.
+        // Report a read-only directory here, rather than once per failed request.
         let probe = root.join(format!(".miot-replay-{}", std::process::id()));
         let tried = fs::create_dir(&probe).and_then(|()| fs::remove_dir(&probe));
         tried.with_context(|| format!("cannot write to {shown}"))?;
@@ -58,7 +59,7 @@ impl Target {
         &self.root
     }
 
-    /// Makes what the trace found when it began.
+    /// Creates the files and directories that existed when the trace started.
     pub(super) fn prepare(
         &self,
         needs: &InitialFiles,
@@ -110,7 +111,7 @@ impl Target {
         Ok(made)
     }
 
-    /// Removes what the replay has made.
+    /// Removes the files of the replay.
     pub(super) fn clear(mut self) -> anyhow::Result<()> {
         self.try_clear()
             .with_context(|| format!("cannot remove all files of the replay in {}", self.root.display()))

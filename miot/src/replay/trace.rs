@@ -17,7 +17,7 @@ use miot_workload::replay::{
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Directories that are no files of anybody's.
+/// Directories of kernel interfaces, which hold no user files.
 const OF_THE_SYSTEM: [&[u8]; 3] = [b"/dev/", b"/proc/", b"/sys/"];
 const IN_MEMORY: &[u8] = b"/dev/shm/";
 
@@ -38,8 +38,9 @@ pub(super) fn task(source: &Source) -> anyhow::Result<ReplayTask> {
             }
             let offset2 = offsets2.filter(|column| column.is_valid(row)).map(|column| column.value(row));
             let Some(step) = steps.of(&event, offset2) else { continue };
-            let nobody = TracedProcess { process: event.process, pid: event.pid, ..TracedProcess::default() };
-            let who = steps.who.get(&event.process).unwrap_or(&nobody);
+            let unknown =
+                TracedProcess { process: event.process, pid: event.pid, ..TracedProcess::default() };
+            let who = steps.who.get(&event.process).unwrap_or(&unknown);
             needs.add(event.process, &step);
             planner.add(who, event.tid, step).context("cannot write the plan")?;
         }
@@ -80,7 +81,7 @@ fn who(reader: &Reader) -> anyhow::Result<HashMap<u64, TracedProcess>> {
 #[derive(Default)]
 struct Paths {
     names: FileNames,
-    /// Those that are not UTF-8.
+    /// Paths that are not UTF-8.
     raw: HashMap<u64, Vec<u8>>,
 }
 
@@ -104,19 +105,20 @@ impl Paths {
     }
 }
 
-/// Makes steps of events, and counts what cannot be one.
+/// Converts events to steps, and counts events that cannot be converted.
 #[derive(Default)]
 struct Steps {
     names: Paths,
     who: HashMap<u64, TracedProcess>,
-    /// Begin of the first step of all.
+    /// Start of the first step of the trace.
     first: i64,
     not_replayed: BTreeMap<String, u64>,
     made_otherwise: BTreeMap<String, u64>,
 }
 
 impl Steps {
-    /// Requests of libc within which others were made: these come of themselves. Also finds when the first step begins.
+    /// Returns the libc requests nested in other requests, which the replay causes implicitly. Also
+    /// finds the start of the first step.
     fn inner(&mut self, source: &Source, reader: &Reader) -> anyhow::Result<HashSet<(u64, u32)>> {
         let (mut wanted, mut found) = (HashSet::new(), HashSet::new());
         let mut names = EventNames::default();
@@ -139,16 +141,16 @@ impl Steps {
         Ok(found)
     }
 
-    /// Why an event cannot be made again.
+    /// Returns why an event cannot be replayed.
     fn reason_against(&self, event: &Event) -> Option<String> {
         let Some(info) = event.info else { return Some("unknown to this version".into()) };
         if event.interrupted()
             || event.flags & flag::ASYNC != 0 && event.result == -i64::from(libc::EINPROGRESS)
         {
-            return Some(format!("{}: was not seen to end", info.name));
+            return Some(format!("{}: its end was not recorded", info.name));
         }
         if event.flags & flag::PATH_CUT != 0 {
-            return Some(format!("{}: its path is not whole", info.name));
+            return Some(format!("{}: its path is truncated", info.name));
         }
         if let ReplayMethod::Unsupported(why) = replay_method(info) {
             return Some(format!("{}: {why}", info.name));
@@ -165,9 +167,9 @@ impl Steps {
                 None
             }
             None if info.class == OpClass::Copy && event.file2.is_some() => {
-                Some(format!("{}: what it copies to is no file", info.name))
+                Some(format!("{}: its copy target is not a file", info.name))
             }
-            None => Some(format!("{}: its file is not known", info.name)),
+            None => Some(format!("{}: its file is unknown", info.name)),
         }
     }
 
@@ -184,7 +186,7 @@ impl Steps {
         let second = self.names.get(event.file2);
         let (path, path2) = match info.name {
             "symlink" | "symlinkat" => (
-                first.map(|says| target(&says, second.as_deref())),
+                first.map(|text| target(&text, second.as_deref())),
                 second.map(|name| path_below_root(&name)),
             ),
             name if name.contains("xattr") => (first.map(|name| path_below_root(&name)), second),
@@ -208,12 +210,12 @@ impl Steps {
     }
 }
 
-/// Where a symbolic link leads, below the directory.
-fn target(says: &[u8], link: Option<&[u8]>) -> Vec<u8> {
-    if says.starts_with(b"/") {
-        return path_below_root(says);
+/// Returns the target of a symbolic link below the directory.
+fn target(text: &[u8], link: Option<&[u8]>) -> Vec<u8> {
+    if text.starts_with(b"/") {
+        return path_below_root(text);
     }
     let link = link.unwrap_or_default();
     let directory = link.iter().rposition(|byte| *byte == b'/').map_or(&b""[..], |end| &link[..end]);
-    path_below_root(&[directory, b"/", says].concat())
+    path_below_root(&[directory, b"/", text].concat())
 }

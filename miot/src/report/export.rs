@@ -9,9 +9,10 @@ use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The renderer of librsvg, which Linux distributions have: one that is built in takes forty crates, and fonts all the same.
+/// Renderer of librsvg, which Linux distributions package. A built-in renderer would need forty
+/// crates, and fonts all the same.
 const RENDERER: &str = "rsvg-convert";
-/// Pixels for each unit of a plot.
+/// Pixels per unit of a plot.
 const ZOOM: &str = "2";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -23,7 +24,8 @@ pub(super) enum PictureFormat {
     Png,
 }
 
-/// Makes the directory if it is not there, and finds out whether plots can be written into it, before a long trace is read.
+/// Creates the directory if it does not exist, and checks that plots can be written to it, before a
+/// long trace is read.
 pub(super) fn prepare(dir: &Path, format: PictureFormat) -> anyhow::Result<()> {
     if format == PictureFormat::Png {
         let found = Command::new(RENDERER).arg("--version").stdin(Stdio::null()).output();
@@ -62,7 +64,7 @@ fn picture(svg: &str) -> anyhow::Result<Vec<u8>> {
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot run {RENDERER}"))?;
-    // It reads all of it before it writes.
+    // The renderer reads all input before it writes.
     let given = renderer.stdin.take().map(|mut stdin| stdin.write_all(svg.as_bytes()));
     let output = renderer.wait_with_output()?;
     ensure!(output.status.success(), "{RENDERER} failed: {}", output.status);

@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A reader never sees half of a file; what is none (a pipe, a device) is written to as it is.
+/// Replaces a file atomically. Pipes and devices are written to directly.
 fn write(file: &Path, content: &[u8]) -> anyhow::Result<()> {
     let failed = || format!("cannot write {}", file.display());
     if is_special(file) {

@@ -24,20 +24,21 @@ use std::ops::Range;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-/// Files whose accesses are shown over time.
+/// Number of files whose accesses are shown over time.
 const SHOWN_FILES: usize = 8;
-/// So many files have a grid from the start, 32 KiB each; if others move more bytes, the trace is read once more.
+/// Number of files with a grid from the start, 32 KiB each. If other files move more bytes, the
+/// trace is read a second time.
 const GRIDS: usize = 512;
 
-/// From so long a trace on, nanoseconds, bursts are told in intervals of a minute, as Carns et al. do; of shorter ones in the
-/// intervals of the plots.
+/// Duration of a trace, nanoseconds, from which bursts use intervals of a minute, like Carns et al.
+/// For shorter traces they use the intervals of the plots.
 const LONG: u64 = 3_600_000_000_000;
-/// Points of a curve.
+/// Number of points of a curve.
 const POINTS: u64 = 400;
-/// Ranks or processes that a plot tells apart.
+/// Maximum number of ranks or processes in a plot.
 const RANKS: usize = 500;
 
-/// Batches that one thread may be ahead of the other.
+/// Maximum number of batches that one thread may be ahead of the other.
 const AHEAD: usize = 4;
 
 /// The figures of the page. Times are nanoseconds since 1970, durations nanoseconds.
@@ -50,35 +51,36 @@ pub(super) struct Model {
     /// Options `--since` and `--until`.
     pub(super) since: Option<i64>,
     pub(super) until: Option<i64>,
-    /// As `miot stat --format json` has it.
+    /// Output of `miot stat --format json`.
     pub(super) summary: Report,
     pub(super) course: Course,
-    /// Without its series.
+    /// Bursts, without the series.
     pub(super) bursts: Bursts,
-    /// Throughput, bytes per second, that is reached or exceeded in a share of the intervals: shares in equal steps from 0 to 1.
+    /// Throughput, bytes per second, that is reached or exceeded in a share of the intervals, for
+    /// shares in equal steps from 0 to 1.
     pub(super) curve: Vec<f64>,
     pub(super) idle: Idle,
     pub(super) findings: Findings,
-    /// By layer.
+    /// Access sizes by layer.
     pub(super) layers: Vec<LayerSizes>,
-    /// Files that moved the most bytes, by layer: as `miot stat --by file --format json` has them.
+    /// Files that moved the most bytes, by layer, as in `miot stat --by file --format json`.
     pub(super) files: Vec<Fields>,
-    /// The same of processes.
+    /// Processes that moved the most bytes, by layer.
     pub(super) ranks: Vec<Fields>,
-    /// The same of jobs, or runs of parallel programs.
+    /// Jobs, or runs of parallel programs, that moved the most bytes, by layer.
     pub(super) jobs: Vec<Fields>,
     pub(super) rank_times: RankTimes,
     pub(super) notes: FigureLimits,
-    /// Files that moved the most bytes.
+    /// Accesses of the files that moved the most bytes.
     pub(super) accesses: Vec<FileAccesses>,
-    /// By node.
+    /// Processes by node.
     pub(super) nodes: Vec<ProcessGroup>,
     pub(super) clocks: Vec<Clock>,
     /// Parts of the trace that retention had removed.
     pub(super) removed: Option<String>,
-    /// Parts that ought to be there and are not.
+    /// Parts that are missing.
     pub(super) missing_parts: MissingParts,
-    /// What could not be read, these parts among it.
+    /// Everything that could not be read, including missing parts.
     pub(super) unread: Vec<UnreadItem>,
 }
 
@@ -90,15 +92,17 @@ pub(super) struct LayerSizes {
     pub(super) writes: [u64; 10],
 }
 
-/// Time in I/O of each rank, or of each process if none has a rank, in the layer in which most bytes moved.
+/// Time in I/O of each rank, or of each process if none has a rank, in the layer in which most
+/// bytes moved.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct RankTimes {
     pub(super) layer: &'static str,
-    /// They are MPI ranks.
+    /// True if the rows are MPI ranks.
     pub(super) are_ranks: bool,
-    /// In order of rank or process; if there are too many, the slowest of each few that are neighbours.
+    /// Rows in order of rank or process. If there are too many, each row is the slowest of
+    /// `together` neighbors.
     pub(super) rows: Vec<RankTime>,
-    /// So many are one row.
+    /// Number of ranks or processes per row.
     pub(super) together: usize,
 }
 
@@ -112,31 +116,32 @@ pub(super) struct RankTime {
     pub(super) bytes: u64,
 }
 
-/// What is to be known of the figures.
+/// Limits of the accuracy of the figures.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct FigureLimits {
-    /// Alignment was counted by an assumed block size.
+    /// True if alignment was counted with an assumed block size.
     pub(super) block_size_assumed: bool,
-    /// Bytes written again are a lower bound.
+    /// True if the number of overwritten bytes is a lower bound.
     pub(super) overwriting_incomplete: bool,
-    /// Requests through views of MPI-IO whose blocks the trace does not have: they are where no offset is needed only.
+    /// Number of requests through MPI-IO views whose blocks are not in the trace. Only figures
+    /// without offsets include them.
     pub(super) views_unknown: u64,
-    /// Pairs of process and file that were folded together.
+    /// Number of pairs of process and file that were folded together.
     pub(super) folded_pairs: u64,
 }
 
-/// Where in a file outermost requests were.
+/// Positions of the outermost requests in a file.
 #[derive(Debug, Serialize)]
 pub(super) struct FileAccesses {
     pub(super) file: u64,
     pub(super) path: String,
-    /// Read and written.
+    /// Bytes read and written.
     pub(super) bytes: u64,
     #[serde(flatten)]
     pub(super) accesses: Accesses,
 }
 
-/// What the processes of a node did.
+/// Sums over the processes of a node.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ProcessGroup {
     pub(super) name: String,
@@ -147,19 +152,19 @@ pub(super) struct ProcessGroup {
     pub(super) time: u64,
 }
 
-/// How good the times of a node are.
+/// Accuracy of the times of a node.
 #[derive(Debug, Serialize)]
 pub(super) struct Clock {
     pub(super) node: String,
-    /// Times are at most so wrong; none: nothing is known.
+    /// Upper bound of the error of times; `None` if unknown.
     pub(super) uncertainty: Option<i64>,
     /// The largest standard error.
     pub(super) estimated_error: Option<i64>,
-    /// Steps of the clock that were seen.
+    /// Number of clock steps that were detected.
     pub(super) steps: u64,
 }
 
-/// What a file's requests are remembered by while the trace is read.
+/// Sums of a file while the trace is read.
 #[derive(Debug, Default)]
 struct Moved {
     bytes: u64,
@@ -185,7 +190,8 @@ impl Files {
         }
     }
 
-    /// Files that moved the most bytes; those of the system only if there are no others.
+    /// Returns the files that moved the most bytes. System files are returned only if there are no
+    /// others.
     fn top(&self, names: &FileNames) -> Vec<u64> {
         let is_system = |file: u64| names.get(file).is_none_or(is_system);
         let keyed =
@@ -204,7 +210,7 @@ impl Files {
     }
 }
 
-/// Reads a trace, with two threads beside the one that decodes.
+/// Reads a trace with two threads besides the decoding thread.
 pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     let reader = source.open()?;
     let processes = reader.table(Table::Processes)?;
@@ -224,7 +230,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
             }
         });
         let mut others = |batch: &RecordBatch| {
-            // It takes all of them.
+            // The receiver takes all batches.
             let _ = sender.send(batch.clone());
             collector.add(batch, &names);
         };
@@ -304,7 +310,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     })
 }
 
-/// Goes through the events, and says of each whether it is an outermost request.
+/// Passes each event to a closure, and whether it is an outermost request.
 fn each(
     source: &Source,
     reader: &Reader,
@@ -324,7 +330,7 @@ fn each(
     Ok(())
 }
 
-/// What processes did, by node.
+/// Returns sums of the processes, by node.
 fn nodes(summary: &Report) -> Vec<ProcessGroup> {
     let mut nodes = BTreeMap::<&str, ProcessGroup>::new();
     for row in &summary.processes {
@@ -342,7 +348,7 @@ fn nodes(summary: &Report) -> Vec<ProcessGroup> {
     rows
 }
 
-/// The `most` rows that moved the most bytes.
+/// Returns the `most` rows that moved the most bytes.
 fn top(found: &Characterization, by: By, most: usize) -> Vec<Fields> {
     let groups = found.groups(by, &[]);
     let mut keyed: Vec<_> = groups
@@ -408,7 +414,7 @@ fn rank_times(found: &Characterization, layer: Layer) -> RankTimes {
     }
 }
 
-/// See [`Model::curve`].
+/// Computes [`Model::curve`].
 fn curve(bursts: &Bursts) -> Vec<f64> {
     let mut bytes: Vec<u64> = bursts.series.iter().map(Interval::bytes).collect();
     bytes.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
@@ -419,7 +425,7 @@ fn curve(bursts: &Bursts) -> Vec<f64> {
     (0..=points).map(|point| at(point).map_or(0.0, |bytes| *bytes as f64 / seconds)).collect()
 }
 
-/// The worst of each node in a time.
+/// Returns the worst accuracy of each node's clock in a time range.
 fn clocks(batches: &[RecordBatch], times: &Range<i64>) -> Vec<Clock> {
     let mut nodes = BTreeMap::<String, (Option<Clock>, Clock)>::new();
     let nothing =
@@ -442,7 +448,8 @@ fn clocks(batches: &[RecordBatch], times: &Range<i64>) -> Vec<Clock> {
                 steps: u64::from(step),
             };
             let (before, worst) = nodes.entry(name.to_owned()).or_insert_with(|| (None, nothing(name)));
-            // A piece holds until the next one, so the last of those before the time is the first within it.
+            // A piece is valid until the next one, so the last piece before the range is the first
+            // within it.
             if piece.time <= times.start {
                 *before = Some(Clock { steps: 0, ..this });
             } else {

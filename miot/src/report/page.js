@@ -1,4 +1,5 @@
-// Tables sort by a click on a column, plots are saved as files; without this the page is complete all the same.
+// Sorts tables by a click on a column and saves plots as files. The page is complete without this
+// script.
 'use strict';
 const value = (row, column) => {
   const cell = row.cells[column];
@@ -23,7 +24,8 @@ for (const table of document.querySelectorAll('table')) {
   });
 }
 
-// A plot as a file: with a style of its own, on white, with the frame of title, key and names of axes that the page does not show.
+// Returns a plot as a separate file: with its own style, on white, with title, key and names of
+// axes, which the page does not show within the plot.
 const view = (svg) => svg.dataset.alone.split(' ').map(Number);
 const alone = (svg) => {
   const copy = svg.cloneNode(true);

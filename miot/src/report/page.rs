@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// Findings on the page; those of the programs with the most time in I/O come first.
+/// Maximum number of findings on the page. Programs with the most time in I/O come first.
 const FINDINGS: usize = 24;
 
 pub(super) fn page(model: &Model, plots: &[Plot]) -> String {
@@ -63,7 +63,7 @@ fn head(html: &mut String, model: &Model, name: &str) {
     *html += "</section>\n";
     tiles(html, model);
     let sentences =
-        words::summary(model).iter().map(|said| format!("{} ", XmlText(said))).collect::<String>();
+        words::summary(model).iter().map(|text| format!("{} ", XmlText(text))).collect::<String>();
     let _ = writeln!(html, "<p class=\"summary\" id=\"summary\">{}</p>", sentences.trim_end());
 }
 
@@ -83,7 +83,7 @@ fn tiles(html: &mut String, model: &Model) {
     ];
     *html += "<dl class=\"tiles\">";
     for (key, name, value, shown) in tiles {
-        // Numbers below a thousand stand as they are.
+        // Numbers below 1000 are printed exactly.
         let shown = if value < 1000 && !matches!(key, "bytes_read" | "bytes_written" | "time" | "wall") {
             value.to_string()
         } else {
@@ -105,8 +105,8 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
     *html += "<section id=\"time\"><h2>Over time</h2>";
     let keys = |name: &str| -> String {
         let keys = plots.iter().find(|plot| plot.name == name).map_or(&[][..], |plot| &plot.keys);
-        let spans = keys.iter().map(|(LegendEntry::Area(class, said) | LegendEntry::Line(class, said))| {
-            format!("<span class=\"key {class}\">{said}</span>")
+        let spans = keys.iter().map(|(LegendEntry::Area(class, text) | LegendEntry::Line(class, text))| {
+            format!("<span class=\"key {class}\">{text}</span>")
         });
         spans.collect()
     };
@@ -124,7 +124,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         plots,
         "operations",
         &format!(
-            "Operations per second: {} Each step is {interval}. A call of one layer may be made of calls of the next, so layers are not to be added.",
+            "Operations per second: {} Each step is {interval}. A call of one layer may consist of calls of the next layer, so layers must not be added.",
             keys("operations")
         ),
     );
@@ -133,7 +133,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         plots,
         "latency",
         &format!(
-            "How long requests took, by when they ended: the darker, the more (logarithmic). {}",
+            "Duration of requests by completion time; darker is more, on a logarithmic scale. {}",
             keys("latency")
         ),
     );
@@ -143,7 +143,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         plots,
         "sizes",
         &format!(
-            "How many requests moved how many bytes: {} The bins are those of Darshan, of each layer by itself.",
+            "Number of requests by bytes moved: {} The bins are those of Darshan, separately for each layer.",
             keys("sizes")
         ),
     );
@@ -153,7 +153,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
     } else {
         let _ = write!(
             html,
-            "<p>Offset against time of the files that moved the most bytes: {} A rising line is sequential access, parallel or dotted lines are strided, a cloud is random. Every request marks the fields of a grid ({} by {} at most) that its bytes and its time touch, so none is left out and many in one place are one mark.</p><div class=\"pairs\">",
+            "<p>Offset against time of the files that moved the most bytes: {} A rising line is sequential access, parallel or dotted lines are strided, a cloud is random. Every request marks the fields of a grid ({} by {} at most) that its bytes and its time touch, so no request is left out, and many in one place are one mark.</p><div class=\"pairs\">",
             keys("accesses-1"),
             miot_trace_analysis::offsets::COLUMNS,
             miot_trace_analysis::offsets::ROWS
@@ -185,7 +185,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
     let who = if ranks.are_ranks { "rank" } else { "process" };
     let together = match ranks.together {
         0 | 1 => String::new(),
-        together => format!(" Each bar is the slowest of {together} neighbours."),
+        together => format!(" Each bar is the slowest of {together} neighbors."),
     };
     figure(
         html,
@@ -207,13 +207,13 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
     );
 }
 
-/// What is worth changing, each with its evidence, its advice and its rule.
+/// Writes the findings, each with its evidence, advice and rule.
 fn findings(html: &mut String, model: &Model) {
     let found = &model.findings;
     let _ = write!(html, "<section id=\"findings\"><h2>Findings</h2>");
     if found.findings.is_empty() {
         let programs = words::counted(found.programs, "program", "programs");
-        let _ = write!(html, "<p>No rule has found anything to change in {programs}.</p>");
+        let _ = write!(html, "<p>No rule found anything to change in {programs}.</p>");
     }
     for finding in found.findings.iter().take(FINDINGS) {
         let program = &finding.program;
@@ -248,13 +248,13 @@ fn findings(html: &mut String, model: &Model) {
     }
     if found.files_left_out > 0 {
         let left = words::counted(found.files_left_out, "request", "requests");
-        let _ = write!(html, "<p class=\"rest\">{left} to further files were not looked at.</p>");
+        let _ = write!(html, "<p class=\"rest\">{left} to further files were not examined.</p>");
     }
     if found.system_files_left_out.requests > 0 {
         let left = words::counted(found.system_files_left_out.requests, "request", "requests");
         let _ = write!(
             html,
-            "<p class=\"rest\">{left} to files of the system, such as /etc and /usr, were left out: \
+            "<p class=\"rest\">{left} to system files, such as /etc and /usr, were left out: \
              miot stat DIR --show findings --system-files includes them.</p>"
         );
     }
@@ -289,37 +289,37 @@ fn bursts(html: &mut String, model: &Model, plots: &[Plot]) {
         plots,
         "activity",
         &format!(
-            "Dark: requests were under way. Each step is {}.",
+            "Dark: requests were in progress. Each step is {}.",
             span(model.course.interval.unsigned_abs())
         ),
     );
 }
 
-/// What is to be known of the counters.
+/// Returns notes on the accuracy of the counters.
 fn notes(model: &Model) -> String {
     let mut notes = vec![
-        "A read or write is sequential if it begins above the last byte of the one before by the same process (Darshan's rule). Of each layer by itself: the same bytes pass through several."
+        "A read or write is sequential if it begins above the last byte of the one before by the same process (Darshan's rule). Layers are counted separately, because the same bytes pass through several."
             .to_owned(),
     ];
     if model.notes.block_size_assumed {
-        notes.push("Misaligned is what does not begin at a multiple of the block size of its file system, or of 4096 bytes where the trace does not tell it.".to_owned());
+        notes.push("A request is misaligned if it does not begin at a multiple of the block size of its file system, or of 4096 bytes if the trace does not contain the block size.".to_owned());
     }
     if model.notes.views_unknown > 0 {
         notes.push(format!(
-            "{} requests went through views of MPI-IO whose blocks the trace does not have: they are in no figure that needs an offset.",
+            "{} requests went through views of MPI-IO whose blocks the trace does not have: figures that need an offset do not include them.",
             model.notes.views_unknown
         ));
     }
     if model.notes.folded_pairs > 0 {
         notes.push(format!(
-            "{} pairs of process and file that moved few bytes stand in one row.",
+            "{} pairs of process and file that moved few bytes are combined in one row.",
             model.notes.folded_pairs
         ));
     }
     format!("<p class=\"rest\">{}</p>", notes.join(" "))
 }
 
-/// A plot of this name with its caption, if there is one.
+/// Writes the plot of this name with its caption, if it exists.
 fn figure(html: &mut String, plots: &[Plot], name: &str, caption: &str) {
     if let Some(plot) = plots.iter().find(|plot| plot.name == name) {
         let title = if name.starts_with("accesses") {

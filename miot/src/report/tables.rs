@@ -1,4 +1,5 @@
-//! The tables of the page. Each cell with a number has the exact one in `data-value`, by which the page sorts.
+//! Tables of the page. Each numeric cell has its exact value in `data-value`, by which the page
+//! sorts.
 
 use super::model::{Clock, Model, ProcessGroup};
 use super::words::span;
@@ -9,13 +10,14 @@ use miot_trace_analysis::characterize::fields::Fields;
 use miot_trace_analysis::idle::Definition;
 use std::fmt::{Display, Write as _};
 
-/// A table in the making.
+/// Builder of a table.
 struct Table {
     html: String,
 }
 
 impl Table {
-    /// `columns`: of numbers; `=` before a name: of text.
+    /// Starts a table. `columns` contains names; `=` before a name marks a text column, the others
+    /// are numeric.
     fn new(name: &str, caption: &str, columns: &[&str]) -> Table {
         let mut html = format!(
             "<div class=\"scroll\"><table id=\"{name}\"><caption>{}</caption><thead><tr>",
@@ -35,7 +37,7 @@ impl Table {
         self
     }
 
-    /// The exact value, and how people read it.
+    /// Adds a cell with an exact value and its formatted text.
     fn number(&mut self, value: impl Display, shown: &str) -> &mut Table {
         let _ = write!(self.html, "<td data-value=\"{value}\">{shown}</td>");
         self
@@ -84,7 +86,7 @@ impl Table {
         self
     }
 
-    /// What may be long: its end is what tells it from others.
+    /// Adds a text that may be long; the page keeps its end visible, because paths differ there.
     fn path(&mut self, text: &str) -> &mut Table {
         let text = if text.is_empty() { "(unknown)" } else { text };
         let text = XmlText(text);
@@ -105,7 +107,7 @@ impl Table {
     }
 }
 
-/// Digits in groups of three.
+/// Formats a number with digits in groups of three.
 fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::new();
@@ -183,7 +185,7 @@ pub(super) fn nodes(model: &Model) -> String {
     table.finish(None)
 }
 
-/// Jobs and runs of parallel programs; nothing if there is none.
+/// Returns the table of jobs and runs of parallel programs; `None` if there are none.
 pub(super) fn jobs(model: &Model) -> Option<String> {
     let columns = [
         "=Job",
@@ -221,7 +223,7 @@ pub(super) fn jobs(model: &Model) -> Option<String> {
     Some(table.finish(None))
 }
 
-/// Files as Darshan counts them, layer by layer.
+/// Returns the table of Darshan's counters by file and layer.
 pub(super) fn counted_files(model: &Model) -> String {
     let columns = [&["=File", "=Layer"][..], &COUNTERS].concat();
     let mut table = Table::new("counted-files-table", "Files by layer, by bytes moved", &columns);
@@ -235,7 +237,7 @@ pub(super) fn counted_files(model: &Model) -> String {
     table.finish(None)
 }
 
-/// What [`counters`] puts into a table.
+/// Columns that [`counters`] adds to a table.
 const COUNTERS: [&str; 11] = [
     "Read",
     "Written",
@@ -250,13 +252,13 @@ const COUNTERS: [&str; 11] = [
     "Writing",
 ];
 
-/// Bytes moved, or time passed.
+/// Returns whether the row moved bytes or took time.
 fn is_of_interest(row: &Fields) -> bool {
     let figure = Figures(row);
     figure.whole("bytes") > 0 || figure.real("f_meta_time").is_some_and(|seconds| seconds > 0.0)
 }
 
-/// Processes as Darshan counts them, layer by layer.
+/// Returns the table of Darshan's counters by process and layer.
 pub(super) fn counted_ranks(model: &Model) -> String {
     let columns = [&["Rank", "=Node", "PID", "=Layer"][..], &COUNTERS].concat();
     let mut table =
@@ -306,7 +308,7 @@ impl<'a> Figures<'a> {
     }
 }
 
-/// Idle periods to the nanosecond; nothing if there is none.
+/// Returns the table of idle periods, exact to the nanosecond; `None` if there are none.
 pub(super) fn idle(model: &Model) -> Option<String> {
     let columns = ["At least", "Periods", "Time in them", "Share"];
     let periods = model.idle.definitions.iter().find(|p| p.definition == Definition::NoRequest)?;
@@ -326,7 +328,7 @@ fn group(table: &mut Table, row: &ProcessGroup) {
         .time(row.time);
 }
 
-/// What is missing; nothing if nothing is.
+/// Returns the table of losses; `None` if there are none.
 pub(super) fn losses(model: &Model) -> Option<String> {
     let mut table = Table::new("losses-table", "What is missing, by place", &["=Place", "Times", "Events"]);
     for row in &model.summary.losses {

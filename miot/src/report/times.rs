@@ -1,4 +1,4 @@
-//! The axis of time: round labels, since the begin for a short time, by the clock (UTC) for a long one.
+//! Time axis with round labels: elapsed time for a short range, clock times (UTC) for a long one.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -9,10 +9,10 @@ const SECOND: i64 = 1_000_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
-/// From here on labels are clock times.
+/// Range from which labels are clock times, nanoseconds.
 const LONG: i64 = 10 * MINUTE;
 
-/// The time that plots show, nanoseconds since 1970.
+/// Time range of plots, nanoseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) begin: i64,
@@ -24,12 +24,12 @@ impl Times {
         self.end.saturating_sub(self.begin).max(1)
     }
 
-    /// Nanoseconds since the begin are the values of the scale.
+    /// Returns the scale of nanoseconds since the start.
     pub(super) fn scale(self, start: f64, end: f64) -> Scale {
         Scale { from: 0.0, to: self.span() as f64, start, end }
     }
 
-    /// Values of the scale and labels, at most `most` of them.
+    /// Returns at most `most` values of the scale with their labels.
     pub(super) fn ticks(self, most: i64) -> Vec<(f64, String)> {
         let step = step(self.span() / most.max(1));
         let is_long = self.span() >= LONG;
@@ -47,7 +47,7 @@ impl Times {
         within.map(|value| (value as f64, label(value))).collect()
     }
 
-    /// What the axis says.
+    /// Returns the label of the axis.
     pub(super) fn axis(self) -> String {
         if self.span() >= LONG {
             format!("time (UTC), from {} on", moment(self.begin, "%-d %B %Y"))
@@ -56,8 +56,8 @@ impl Times {
         }
     }
 
-    /// A time in words, for titles of shapes.
-    pub(super) fn tell(self, value: i64) -> String {
+    /// Formats a time for tooltips.
+    pub(super) fn in_words(self, value: i64) -> String {
         if self.span() >= LONG {
             clock(self.begin.saturating_add(value), MINUTE / 2)
         } else {
@@ -66,7 +66,7 @@ impl Times {
     }
 }
 
-/// The smallest round step that is not below this one.
+/// Returns the smallest round step that is at least `least`.
 fn step(least: i64) -> i64 {
     let least = least.max(1);
     if least <= SECOND {
@@ -85,7 +85,7 @@ fn step(least: i64) -> i64 {
         .unwrap_or(i64::MAX)
 }
 
-/// So long after the begin, in the unit of the span; as many digits as the step needs.
+/// Formats elapsed time in the unit of the span, with as many digits as the step needs.
 fn since(value: i64, step: i64, span: i64) -> String {
     let (unit, name) = match span {
         SECOND.. => (SECOND, "s"),
@@ -110,7 +110,7 @@ fn clock(nanoseconds: i64, step: i64) -> String {
     moment(nanoseconds, format)
 }
 
-/// A moment, UTC.
+/// Formats a point in time, UTC.
 pub(super) fn moment(nanoseconds: i64, format: &str) -> String {
     Timestamp::from_nanosecond(i128::from(nanoseconds)).map_or_else(
         |_| nanoseconds.to_string(),
@@ -127,18 +127,18 @@ mod tests {
     }
 
     #[test]
-    fn a_short_time_counts_from_its_begin() {
+    fn short_range_has_elapsed_times() {
         assert_eq!(labels(123, 2_500_000), ["0.0 ms", "0.5 ms", "1.0 ms", "1.5 ms", "2.0 ms", "2.5 ms"]);
         assert_eq!(labels(123, 50 * SECOND), ["0 s", "10 s", "20 s", "30 s", "40 s", "50 s"]);
         assert_eq!(labels(0, 0), ["0 ns", "1 ns"]);
     }
 
     #[test]
-    fn a_long_time_has_clock_times() {
+    fn long_range_has_clock_times() {
         let noon = 1_700_049_600 * SECOND;
         assert_eq!(labels(noon + 1, HOUR), ["12:10", "12:20", "12:30", "12:40", "12:50", "13:00"]);
         assert_eq!(labels(noon, 60 * DAY)[0], "23 Nov");
-        // Absurd ones.
+        // Extreme values.
         assert!(!labels(i64::MIN, i64::MAX).is_empty());
     }
 }

@@ -4,10 +4,10 @@ use super::model::Model;
 use super::times::moment;
 use crate::numbers::{bytes, count};
 
-/// Files that could not be read and are named.
+/// Maximum number of unreadable files that are named.
 const UNREAD: usize = 10;
 
-/// A duration with three digits and a unit.
+/// Formats a duration with three digits and a unit.
 pub(super) fn span(nanoseconds: u64) -> String {
     let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")];
     let value = nanoseconds as f64;
@@ -31,7 +31,7 @@ pub(super) fn span(nanoseconds: u64) -> String {
     }
 }
 
-/// Two minutes and more.
+/// Formats a duration of two minutes or more.
 fn long_span(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {
@@ -41,7 +41,7 @@ fn long_span(seconds: u64) -> String {
     }
 }
 
-/// One line for the terminal.
+/// Returns one line for the terminal.
 pub(super) fn headline(model: &Model) -> String {
     let totals = &model.summary.totals;
     format!(
@@ -59,7 +59,7 @@ pub(super) fn headline(model: &Model) -> String {
     )
 }
 
-/// When it was.
+/// Formats the time range of the trace.
 pub(super) fn period(model: &Model) -> String {
     const SECONDS: &str = "%-d %B %Y %H:%M:%S";
     let totals = &model.summary.totals;
@@ -72,14 +72,14 @@ pub(super) fn period(model: &Model) -> String {
     format!("{begin} – {end} UTC ({})", span(totals.wall))
 }
 
-/// What was done, how fast, by whom and where the time went.
+/// Describes requests, rates, processes and where the time went.
 pub(super) fn summary(model: &Model) -> Vec<String> {
     let totals = &model.summary.totals;
     if totals.events == 0 {
         return vec!["There are no events in this time.".to_owned()];
     }
     let seconds = (totals.wall as f64 / 1e9).max(1e-9);
-    let mut said = vec![format!(
+    let mut sentences = vec![format!(
         "{} on {} made {} within {}, to {}.",
         capital(&counted(totals.processes, "process", "processes")),
         counted(model.nodes.len() as u64, "node", "nodes"),
@@ -89,7 +89,7 @@ pub(super) fn summary(model: &Model) -> Vec<String> {
     )];
     let moved = totals.bytes_read.saturating_add(totals.bytes_written);
     if moved > 0 {
-        said.push(format!(
+        sentences.push(format!(
             "They read {} and wrote {}: {}/s and {}/s on average over the whole time{}.",
             bytes(totals.bytes_read as f64),
             bytes(totals.bytes_written as f64),
@@ -99,15 +99,15 @@ pub(super) fn summary(model: &Model) -> Vec<String> {
         ));
     }
     let busy = totals.time as f64 / totals.wall.max(1) as f64;
-    said.push(format!(
-        "Requests took {} in all, so that {:.2} of them were under way on average.",
+    sentences.push(format!(
+        "Requests took {} in total, so {:.2} requests were in progress on average.",
         span(totals.time),
         busy
     ));
     if let Some(most) = model.summary.operations.first() {
         let share = 100.0 * most.time as f64 / totals.time.max(1) as f64;
-        said.push(format!(
-            "Most time went into {} {}: {}, {} in all ({share:.0} % of the time in requests), half of them within {} and 99 % within {}.",
+        sentences.push(format!(
+            "Most time went into {} {}: {}, {} in total ({share:.0} % of the time in requests), half of them within {} and 99 % within {}.",
             most.layer,
             most.op,
             counted(most.count, "call", "calls"),
@@ -119,13 +119,14 @@ pub(super) fn summary(model: &Model) -> Vec<String> {
     let found = model.findings.findings.len() as u64;
     if found > 0 {
         let is = if found == 1 { "is" } else { "are" };
-        said.push(format!("There {is} {} on what could be changed.", counted(found, "finding", "findings")));
+        sentences
+            .push(format!("There {is} {} on possible improvements.", counted(found, "finding", "findings")));
     }
     let failed: u64 = model.summary.operations.iter().map(|row| row.failed).sum();
     if failed > 0 {
-        said.push(format!("{} failed.", capital(&counted(failed, "operation", "operations"))));
+        sentences.push(format!("{} failed.", capital(&counted(failed, "operation", "operations"))));
     }
-    said
+    sentences
 }
 
 fn peak(model: &Model) -> String {
@@ -141,9 +142,9 @@ fn peak(model: &Model) -> String {
     }
 }
 
-/// Whether the figures can be relied upon: losses, clocks, what was left out.
+/// Reliability of the figures: losses, clocks, filtered requests.
 pub(super) struct Quality {
-    /// Nothing is missing.
+    /// True if nothing is missing.
     pub(super) is_good: bool,
     pub(super) title: String,
     pub(super) details: Vec<String>,
@@ -167,14 +168,14 @@ pub(super) fn quality(model: &Model) -> Quality {
         details.push(format!("{} more files could not be read.", model.unread.len() - UNREAD));
     }
     if !model.unread.is_empty() {
-        details.push(format!("`miot fsck {}` tells what else is wrong.", model.trace));
+        details.push(format!("`miot fsck {}` reports further damage.", model.trace));
     }
     if let Some(removed) = &model.removed {
         details.push(format!("{removed}."));
     }
     if totals.filtered > 0 {
         details.push(format!(
-            "{} left out on purpose (minimum duration or sampling): they are in no figure here.",
+            "{} left out on purpose (minimum duration or sampling): no figure includes them.",
             counted(totals.filtered, "request was", "requests were")
         ));
     }
@@ -198,7 +199,9 @@ pub(super) fn quality(model: &Model) -> Quality {
             let parts = counted(model.missing_parts.count(), "part is", "parts are");
             format!("Lower bounds: {parts} missing")
         }
-        (false, 0) if !model.unread.is_empty() => "Lower bounds: not all could be read".to_owned(),
+        (false, 0) if !model.unread.is_empty() => {
+            "Lower bounds: parts of the trace could not be read".to_owned()
+        }
         (false, 0) => "Not the whole trace".to_owned(),
         (false, lost) => format!("Lower bounds: {} lost", counted(lost, "event was", "events were")),
     };
@@ -206,14 +209,14 @@ pub(super) fn quality(model: &Model) -> Quality {
 }
 
 fn clocks(model: &Model) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut sentences = Vec::new();
     let known: Vec<_> = model.clocks.iter().filter_map(|clock| Some((clock.uncertainty?, clock))).collect();
     if let Some((most, worst)) = known.iter().max_by_key(|(most, _)| *most) {
         let nodes = counted(known.len() as u64, "node", "nodes");
         let estimated = worst.estimated_error.filter(|error| *error > 0);
         let estimated = estimated
             .map_or_else(String::new, |error| format!(", {} by estimate", span(error.unsigned_abs())));
-        said.push(if *most == 0 {
+        sentences.push(if *most == 0 {
             format!("Clocks: {nodes}, on the log-server's own clock.")
         } else {
             format!("Clocks: times of {nodes} agree within {}{estimated}.", span(most.unsigned_abs()))
@@ -222,8 +225,8 @@ fn clocks(model: &Model) -> Vec<String> {
     let unknown: Vec<_> = model.clocks.iter().filter(|clock| clock.uncertainty.is_none()).collect();
     if !unknown.is_empty() {
         let names: Vec<_> = unknown.iter().take(4).map(|clock| clock.node.as_str()).collect();
-        said.push(format!(
-            "Nothing is known of how good the clocks of {} are ({}{}): the order of their events among those of others may be wrong.",
+        sentences.push(format!(
+            "The accuracy of the clocks of {} is unknown ({}{}): the order of their events relative to other nodes may be wrong.",
             counted(unknown.len() as u64, "node", "nodes"),
             names.join(", "),
             if unknown.len() > names.len() { ", …" } else { "" }
@@ -231,22 +234,22 @@ fn clocks(model: &Model) -> Vec<String> {
     }
     let steps: u64 = model.clocks.iter().map(|clock| clock.steps).sum();
     if steps > 0 {
-        said.push(format!(
-            "{} of a node's clock {} seen and taken out.",
+        sentences.push(format!(
+            "{} of a node's clock {} detected and corrected.",
             counted(steps, "step", "steps"),
             if steps == 1 { "was" } else { "were" }
         ));
     }
-    said
+    sentences
 }
 
-/// `1 file`, `12,345 files`, `1.2M files`.
+/// Formats a number with its noun: `1 file`, `12,345 files`, `1.2M files`.
 pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
     let number_text = if number < 100_000 { number.to_string() } else { count(number as f64) };
     format!("{number_text} {}", if number == 1 { one } else { many })
 }
 
-/// The name of a rule in words.
+/// Returns the title of a rule.
 pub(super) fn title(rule: &str) -> String {
     capital(&rule.replace('_', " "))
 }
@@ -261,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_for_people() {
+    fn durations_are_readable() {
         let spans = [0, 7, 1_500, 10_000_000, 262_144, 99_960_000, 7_440_000_000, 119_000_000_000];
         let expected = ["0", "7 ns", "1.5 µs", "10 ms", "262 µs", "100 ms", "7.44 s", "119 s"];
         assert_eq!(spans.map(span), expected);

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Why a command cannot be started, with the exit code shells use for it.
+/// Reason why a command cannot be started, with the exit code that shells use.
 #[derive(Debug)]
 pub(crate) struct NotRunnable {
     pub(crate) exit: u8,
@@ -32,7 +32,7 @@ impl std::fmt::Display for NotRunnable {
 
 impl std::error::Error for NotRunnable {}
 
-/// What stands in the way of tracing a command that can be started.
+/// Reason why a command that can be started cannot be traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blind {
     /// No dynamic loader, so no preloading.
@@ -58,7 +58,7 @@ impl std::fmt::Display for Blind {
     }
 }
 
-/// The file that `command` names, looked for in `PATH` like a shell does.
+/// Returns the file that `command` names, searched in `PATH` like a shell.
 pub(crate) fn find(command: &OsStr) -> Result<PathBuf, NotRunnable> {
     let candidates: Vec<PathBuf> = if command.as_bytes().contains(&b'/') {
         vec![PathBuf::from(command)]
@@ -95,7 +95,8 @@ pub(crate) fn find(command: &OsStr) -> Result<PathBuf, NotRunnable> {
     })
 }
 
-/// Whether preloading can work for this file; a script counts as its interpreter.
+/// Returns why preloading cannot work for this file, if so. For a script the interpreter is
+/// checked.
 pub(crate) fn blind(program: &Path) -> anyhow::Result<Option<Blind>> {
     let mut head = Vec::new();
     let file = File::open(program).with_context(|| format!("cannot read {}", program.display()))?;
@@ -129,8 +130,8 @@ fn is_script(path: &Path) -> bool {
     File::open(path).and_then(|mut f| f.read_exact(&mut start)).is_ok() && start == *b"#!"
 }
 
-/// True if an ELF file names a dynamic loader (program header PT_INTERP, ELF-64 specification, figure 6);
-/// `None` if it is no ELF-64 file.
+/// Returns true if an ELF file names a dynamic loader (program header PT_INTERP, ELF-64
+/// specification, figure 6); `None` if it is not an ELF-64 file.
 fn is_dynamic(head: &[u8]) -> Option<bool> {
     const PT_INTERP: u32 = 3;
     let word = |at: usize, n: usize| -> Option<u64> {
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_found_as_a_shell_finds_them() {
+    fn commands_are_found_like_in_a_shell() {
         assert!(find(OsStr::new("sh")).unwrap().ends_with("sh"));
         assert_eq!(find(OsStr::new("/etc/passwd")).unwrap_err().exit, 126);
         assert_eq!(find(OsStr::new("no-such-command-anywhere")).unwrap_err().exit, 127);
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn dynamic_programs_and_scripts_can_be_seen() {
+    fn dynamic_programs_and_scripts_are_traceable() {
         assert_eq!(blind(Path::new("/bin/sh")).unwrap(), None);
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script");
@@ -169,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn a_program_without_a_loader_is_static() {
-        // An ELF-64 header with no program header at all.
+    fn program_without_loader_is_static() {
+        // An ELF-64 header without program headers.
         let mut elf = vec![0u8; 64];
         elf[..5].copy_from_slice(b"\x7fELF\x02");
         assert_eq!(is_dynamic(&elf), Some(false));
         assert_eq!(is_dynamic(b"#!/bin/sh"), None);
         (elf[54], elf[56]) = (56, 200);
-        assert_eq!(is_dynamic(&elf), None, "a truncated file decides nothing");
+        assert_eq!(is_dynamic(&elf), None, "a truncated file is undecided");
     }
 }

@@ -1,8 +1,8 @@
-//! Commands that begin under a filter of seccomp, because this program does: in a container, in a unit with
+//! Commands that inherit a seccomp filter from this program, in a container or in a unit with
 //! `SystemCallFilter=`.
 //!
-//! The hook cannot ask what such a filter allows, and records nothing where nobody says so. Here somebody can find out: a
-//! process of our own makes the calls first.
+//! The hook cannot query which calls such a filter permits, and without that information it records
+//! nothing. `miot run` can find out: a child process tries the calls first.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 /// See `docs/guide/node-wide.md`.
 pub(crate) const SECCOMP_ENV: &str = "MIOT_SECCOMP";
 
-/// What to say to the hook in [`SECCOMP_ENV`]; `None`: nothing, there is no filter, or the user has said it.
+/// Returns the value of [`SECCOMP_ENV`] for the hook; `None` if there is no filter, or the user has
+/// set the variable.
 pub(crate) fn word(hooks: &OsStr) -> Option<&'static str> {
     if !is_confined() || std::env::var_os(SECCOMP_ENV).is_some() {
         return None;

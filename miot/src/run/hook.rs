@@ -3,14 +3,14 @@
 use anyhow::Context as _;
 use std::path::PathBuf;
 
-/// Environment variable that names the folder of the hooks.
+/// Environment variable with the directory of the hooks.
 const DIR_ENV: &str = "MIOT_HOOK_DIR";
 
-/// The hooks there are; those not asked for by name may be missing, but for the first.
+/// Names of the hooks. Hooks not requested by name may be missing, except for the first.
 const HOOKS: [&str; 2] = ["posix", "mpi"];
 
-/// The preload libraries of the hooks that are asked for, of all that are there by default. The posix hook comes first,
-/// as the others record with its tracer.
+/// Returns the preload libraries of the requested hooks, by default of all that are installed. The
+/// posix hook comes first, because the others record with its tracer.
 pub(crate) fn libraries(wanted: &[String]) -> anyhow::Result<Vec<PathBuf>> {
     if let Some(unknown) = wanted.iter().find(|name| !HOOKS.contains(&name.as_str())) {
         anyhow::bail!("--hook {unknown}: no such hook; there are {}", HOOKS.join(" and "));
@@ -23,8 +23,8 @@ pub(crate) fn libraries(wanted: &[String]) -> anyhow::Result<Vec<PathBuf>> {
     HOOKS.iter().filter(|hook| wanted.iter().any(|name| name == *hook)).map(|hook| library(hook)).collect()
 }
 
-/// The preload library of a hook: beside this program (a build tree), in `../lib/miot` (installed), or in
-/// the folder that `MIOT_HOOK_DIR` names.
+/// Finds the preload library of a hook: in the directory of this program (a build tree), in
+/// `../lib/miot` (installed), or in the directory that `MIOT_HOOK_DIR` names.
 pub(crate) fn library(hook: &str) -> anyhow::Result<PathBuf> {
     let file = format!("libmiot_{hook}.so");
     let program = std::env::current_exe().context("cannot determine the path of this program")?;

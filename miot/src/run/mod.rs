@@ -28,17 +28,18 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
-/// `miot run` itself failed, as `env`, `nohup` and `timeout` say it.
+/// Exit code if `miot run` itself failed, like that of `env`, `nohup` and `timeout`.
 pub(crate) const EXIT_FAILED: u8 = 125;
 
-/// Longest a full lane holds a thread up before it drops: long beside any pause of the log-client, short
-/// beside the patience of a person whose disk has filled up.
+/// Longest wait of a thread for a full lane before it drops events: longer than any pause of the
+/// log-client, but short enough for a user whose disk has filled up.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// Longest delivery after the command has ended: time for a slow disk, or to free space on a full one.
+/// Longest delivery after the command has ended: enough for a slow disk, or to free space on a full
+/// one.
 const LONGEST_STOP: Duration = Duration::from_secs(60);
 
-/// Least free memory for segments with which a trace can be complete.
+/// Least free memory for segments, bytes; with less, a trace cannot be complete.
 const LEAST_SHARED_BYTES: u64 = 1 << 20;
 
 /// Run a command and record every I/O call it makes, and those of the programs it starts
@@ -53,14 +54,14 @@ pub(crate) struct Arguments {
     /// Directory for the trace; must be new or empty [default: miot-trace-<date>-<time>]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Which calls to record: posix (POSIX and STDIO calls), mpi (MPI-IO calls) [default: both]
+    /// Calls to record: posix (POSIX and STDIO calls), mpi (MPI-IO calls) [default: both]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     hook: Vec<String>,
     /// Also record communication calls of MPI, which separate phases for `miot phases`
     #[arg(long)]
     communication: bool,
-    /// Record the CPU time of the thread with each request, at the cost of a system call. `miot simulate` and Miller's format
-    /// use it as computing time
+    /// Record the CPU time of the thread with each request, at the cost of a system call. `miot
+    /// simulate` and Miller's format use it as computing time
     #[arg(long)]
     cpu_time: bool,
     /// Record files that match this glob although they are excluded; may be repeated
@@ -110,7 +111,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         OwnDir::create(&std::env::temp_dir(), "name another directory for temporary files with TMPDIR")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ran = runtime.block_on(traced(arguments, &program, &libraries, &output, shared.path(), spool.path()));
-    // Before anything is printed: where nobody reads that any more, it ends this process.
+    // Drop both before printing: SIGPIPE ends this process if the reader is gone.
     drop((shared, spool));
     let status = match ran {
         Ok(status) => status,
@@ -132,7 +133,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(status.code().or(status.signal().map(|s| 128 + s)).unwrap_or(1) as u8))
 }
 
-/// The directory that was asked for, or a new name that tells when.
+/// Returns the requested directory, or a new name that contains the time.
 fn output_dir(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(dir) = wanted {
         let used = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
@@ -146,8 +147,8 @@ fn output_dir(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("{name} and a hundred like it exist: name a directory with -o"))
 }
 
-/// Removes what the log-server wrote for a command that was never started. A directory that existed, which was empty,
-/// stays.
+/// Removes what the log-server wrote for a command that was never started. A directory that
+/// existed, which was empty, stays.
 fn remove_empty_trace(output: &Path, existed: bool) {
     if !existed {
         let _ = std::fs::remove_dir_all(output);
@@ -160,10 +161,10 @@ fn remove_empty_trace(output: &Path, existed: bool) {
     }
 }
 
-/// The MIOT directory of this run.
+/// Creates the MIOT directory of this run.
 fn shared_dir(parent: &Path) -> anyhow::Result<OwnDir> {
     let advice = "name another tmpfs with --shm-dir";
-    // First, because that gives back what runs that were killed have left.
+    // First, because this frees the memory of runs that were killed.
     let dir = OwnDir::create(parent, advice)?;
     let stat = rustix::fs::statvfs(parent)
         .with_context(|| format!("{} cannot be used for shared memory: {advice}", parent.display()))?;
@@ -195,7 +196,7 @@ async fn traced(
     .await?;
     let client = LogClient::prepare(miot_log_client::Config {
         dir: shared.to_owned(),
-        // Not the directory itself, whose lock is the run's.
+        // A subdirectory, because the run has locked the directory itself.
         spool_dir: Some(spool.join("spool")),
         server: server.local_addr().to_string(),
         http: Some("off".into()),
@@ -221,7 +222,7 @@ async fn traced(
     drop(stop_server);
     let stored = server.await.context("the log-server failed")?;
     let status = ended?;
-    // What was stored comes first: if the disk is full, delivery fails as well.
+    // Report errors of the store first: if the disk is full, delivery fails as well.
     stored.with_context(|| incomplete(output, status))?;
     let delivered = delivered.with_context(|| incomplete(output, status))?;
     anyhow::ensure!(
@@ -276,7 +277,7 @@ async fn run_command(
     }
 }
 
-/// `first:rest`, as `LD_PRELOAD` and the pattern lists want it.
+/// Joins `first:rest`, the format of `LD_PRELOAD` and of the pattern lists.
 fn joined(first: &OsStr, rest: Option<&OsStr>) -> OsString {
     let mut list = first.to_owned();
     if let Some(rest) = rest.filter(|r| !r.as_bytes().is_empty()) {

@@ -1,8 +1,9 @@
 //! Temporary directories of a run, removed with their content at its end.
 //!
-//! A run that is killed (SIGKILL, say, or SIGPIPE) leaves them behind. So each run has its directories locked as long as it
-//! lives, and the next one of the same user removes those that nobody has. A lock counts on one machine until it is
-//! booted again, and a file system may be shared by many: the names say of which boot they are.
+//! A run that is killed (e.g. by SIGKILL or SIGPIPE) leaves them behind. Each run therefore locks
+//! its directories while it exists, and the next run of the same user removes unlocked ones. A lock
+//! is valid on one machine until a reboot, and machines may share a file system, so the names
+//! contain the boot id.
 
 use anyhow::Context as _;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -13,23 +14,23 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// What the names of all runs begin with.
+/// Prefix of the names of all runs.
 const PREFIX: &str = "miot-run-";
 
-/// Directories made one after the other, if each is taken for an abandoned one before it is locked: by that many runs that
-/// begin in the same moment.
+/// Attempts to create a directory. A run that starts at the same moment may take a new directory
+/// for an abandoned one before it is locked.
 const TRIES: usize = 16;
 
-/// See the module.
+/// Temporary directory of a run, locked until it is removed.
 #[derive(Debug)]
 pub(super) struct OwnDir {
     dir: TempDir,
-    /// Held for its lock, until the directory is removed.
+    /// Descriptor that holds the lock until the directory is removed.
     _lock: OwnedFd,
 }
 
 impl OwnDir {
-    /// Makes one in `parent`, after removing those that were abandoned there.
+    /// Creates a directory in `parent`, after removing abandoned ones there.
     pub(super) fn create(parent: &Path, advice: &str) -> anyhow::Result<OwnDir> {
         let boot = boot()?;
         remove_abandoned(parent, &boot);
@@ -56,14 +57,15 @@ impl OwnDir {
     }
 }
 
-/// The kernel's name for this boot of this machine, the first of its groups of digits.
+/// Returns the first group of digits of the kernel's boot id.
 fn boot() -> anyhow::Result<String> {
     const FILE: &str = "/proc/sys/kernel/random/boot_id";
     let text = std::fs::read_to_string(FILE).with_context(|| format!("cannot read {FILE}"))?;
     Ok(text.split('-').next().unwrap_or_default().to_owned())
 }
 
-/// Locks a directory of this user. `None`: somebody else has it, or has removed it.
+/// Locks a directory of this user; `None` if another run holds the lock or has removed the
+/// directory.
 fn lock(path: &Path) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -76,7 +78,7 @@ fn lock(path: &Path) -> Result<Option<OwnedFd>, Errno> {
         Err(Errno::WOULDBLOCK) => return Ok(None),
         Err(error) => return Err(error),
     }
-    // Whoever had it before may have removed it.
+    // The previous holder of the lock may have removed the directory.
     let locked = rustix::fs::fstat(&dir)?;
     let is_there = rustix::fs::lstat(path)
         .is_ok_and(|there| (there.st_dev, there.st_ino) == (locked.st_dev, locked.st_ino));
@@ -84,14 +86,15 @@ fn lock(path: &Path) -> Result<Option<OwnedFd>, Errno> {
     Ok(Some(dir).filter(|_| is_there && is_ours))
 }
 
-/// Removes what runs of this user and this boot have left that nobody holds any more. What cannot be removed stays.
+/// Removes unlocked directories of runs of this user and this boot. Directories that cannot be
+/// removed stay.
 fn remove_abandoned(parent: &Path, boot: &str) {
     let prefix = format!("{PREFIX}{boot}-");
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         if !entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
             continue;
         }
-        // Held until it is gone.
+        // Hold the lock until the directory is removed.
         if let Ok(Some(_lock)) = lock(&entry.path()) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
@@ -109,7 +112,7 @@ mod tests {
         fs::read_dir(parent).unwrap().map(|entry| entry.unwrap().file_name()).collect()
     }
 
-    /// What a run leaves that is killed.
+    /// Creates the directory of a killed run.
     fn abandoned(parent: &Path) {
         let OwnDir { dir, _lock } = OwnDir::create(parent, "").unwrap();
         fs::create_dir(dir.path().join("spool")).unwrap();
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_run_left_is_removed_and_what_a_living_one_has_is_not() {
+    fn only_unlocked_directories_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let living = OwnDir::create(parent.path(), "").unwrap();
         let before = names(parent.path());
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_run_of_this_boot_is_left_alone() {
+    fn directories_of_other_boots_are_kept() {
         let parent = tempfile::tempdir().unwrap();
         let here = |name: String| parent.path().join(name);
         fs::create_dir(here(format!("{PREFIX}other-1-abc"))).unwrap();
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_begin_at_once_do_not_take_each_others_directories() {
+    fn simultaneous_runs_get_separate_directories() {
         let parent = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for _ in 0..8 {

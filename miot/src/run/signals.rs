@@ -6,21 +6,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use tokio::signal::unix::{self, SignalKind};
 
-/// What would end `miot run`. Interrupt and quit come from the terminal, which sends them to the command as well; the others
-/// are meant for the command by whoever sends them to the process that was started.
+/// Signals that would end `miot run`. The terminal sends interrupt and quit to the command as well.
+/// The others are forwarded, because their sender means the command.
 const WATCHED: [Signal; 6] =
     [Signal::INT, Signal::QUIT, Signal::HUP, Signal::TERM, Signal::USR1, Signal::USR2];
 
-/// Whoever started this process ignored SIGPIPE.
+/// True if SIGPIPE was ignored when this process started.
 static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// Asks for that before `main`, because Rust ignores SIGPIPE from there on, whatever was before.
+/// Reads the disposition of SIGPIPE before `main`, because Rust's startup code ignores SIGPIPE.
 #[used]
-// SAFETY: the loader calls what is listed here, once, before other threads exist.
+// SAFETY: the loader calls functions listed here once, before other threads exist.
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn ask() {
-        // SAFETY: all zeros are a `sigaction`, which the call fills in; it changes nothing.
+        // SAFETY: all zeros are a valid `sigaction`, which the call fills in; the call changes
+        // nothing.
         let action = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action);
@@ -31,7 +32,8 @@ static BEFORE_MAIN: extern "C" fn() = {
     ask
 };
 
-/// Lets the command find SIGPIPE as `miot run` did; the standard library gives every command the default.
+/// Restores for the command the disposition of SIGPIPE that `miot run` was started with; the
+/// standard library gives every command the default.
 pub(super) fn keep_pipe(command: &mut tokio::process::Command) {
     if PIPE_WAS_IGNORED.load(Ordering::Relaxed) {
         // SAFETY: signal() may be called between fork and exec.
@@ -44,12 +46,13 @@ pub(super) fn keep_pipe(command: &mut tokio::process::Command) {
     }
 }
 
-/// See the module.
+/// Watched signals; `miot run` survives them.
 #[derive(Debug)]
 pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Watches for them from now on. What is ignored stays so, for `miot run` and for the command, which inherits that.
+    /// Starts to watch. Ignored signals stay ignored, for `miot run` and for the command, which
+    /// inherits the disposition.
     pub(super) fn watch() -> anyhow::Result<Signals> {
         let ignored = ignored()?;
         let watched = WATCHED.into_iter().filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0);
@@ -57,7 +60,7 @@ impl Signals {
         Ok(Signals(watched.map(watch).collect::<anyhow::Result<_>>()?))
     }
 
-    /// Waits for the next one that the command is to get from `miot run`.
+    /// Waits for the next signal to forward to the command.
     pub(super) async fn for_the_command(&mut self) -> Signal {
         std::future::poll_fn(|context| {
             for (signal, stream) in &mut self.0 {
@@ -73,7 +76,8 @@ impl Signals {
     }
 }
 
-/// The signals that this process ignores, signal n at bit n - 1: `SigIgn` of proc_pid_status(5).
+/// Returns the signals that this process ignores, signal n at bit n - 1: `SigIgn` of
+/// proc_pid_status(5).
 fn ignored() -> anyhow::Result<u64> {
     const FILE: &str = "/proc/self/status";
     let text = std::fs::read_to_string(FILE).with_context(|| format!("cannot read {FILE}"))?;

@@ -3,7 +3,7 @@
 use miot_simulator::observer::Step;
 use std::fmt;
 
-/// A step as it is printed: time in microseconds, then what happens.
+/// Formats a step: time in microseconds, then the event.
 pub(super) struct StepLine(pub(super) u64, pub(super) Step);
 
 impl fmt::Display for StepLine {
@@ -45,7 +45,7 @@ impl fmt::Display for StepLine {
             Step::Block { process, transfers } => {
                 write!(f, "process {process} waits for {transfers} transfers")
             }
-            Step::NoRoom { process } => write!(f, "process {process} waits for room in the cache"),
+            Step::NoRoom { process } => write!(f, "process {process} waits for space in the cache"),
             Step::Ready { process } => write!(f, "process {process} is ready"),
             Step::End { process } => write!(f, "process {process} has ended"),
         }

@@ -8,12 +8,13 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-/// As in traces of MIOT: what is longer or further is not believed.
+/// Longest plausible request, and largest plausible offset, as for traces of MIOT. Larger values
+/// are treated as damage.
 const LONGEST: u64 = 1 << 36;
 const FARTHEST: u64 = 1 << 61;
 
-/// Each process of the trace is a program with files of its own; they start together, as the paper's did. Each number of a
-/// file is a file: the format gives a file a new one each time it is opened.
+/// Reads a trace. Each process becomes a program with its own files; all start together, as in the
+/// paper. Each file number is a separate file: the format assigns a new number at each open.
 pub(super) fn read(path: &Path) -> anyhow::Result<(Workload, Vec<String>)> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let mut reader = Reader::new(BufReader::new(file), Base::Hexadecimal, Mode::Strict);
@@ -65,7 +66,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<(Workload, Vec<String>)> {
     }
     if absurd > 0 {
         notes.push(format!(
-            "{}: {absurd} requests have a size or offset that cannot be: taken as empty",
+            "{}: {absurd} requests have an impossible size or offset: taken as empty",
             path.display()
         ));
     }

@@ -23,7 +23,8 @@ use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Simulate traced programs on other storage: how much cache, read-ahead and write-behind keeps processors busy
+/// Simulate traced programs on other storage: how much cache, read-ahead and write-behind keeps
+/// processors busy
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  miot simulate miot-trace --storage nvme                       a recorded trace on an NVMe SSD\n  miot simulate --like venus --copies 2 --cache 4M..512M        Miller's figure 8\n  miot simulate miot-trace --storage disk,parallel,nvme --plot storage.svg\n  miot simulate miot-trace --vary disk.devices=1,2,4,8 --plot devices.svg\n  miot simulate miot-trace --set write_behind=false --explain | head -50\n  miot simulate --storage disk --print-config > machine.toml    print all parameters, to edit them\n\nStorage:\n  cray           Miller 1990: no queues, up to 15 ms to position, then 9.6 MB/s\n  cray-location  Miller 1990 taken literally: completion depends only on the location, at most 15 ms\n  cray-ssd       cray with 32 MW (256 MiB) of SSD before the disks, 1 us per KB\n  disk           one current 7200 rpm disk, elevator\n  sata           one SATA SSD\n  nvme           one NVMe SSD\n  parallel       8 servers behind a network of 100 Gbit/s, striped by 1 MiB\n\nModel: docs/guide/simulate.md."
@@ -32,7 +33,8 @@ pub(crate) struct Arguments {
     /// Trace directories, in which each thread becomes a process, or files in Miller's format
     #[arg(value_name = "DIR|FILE")]
     traces: Vec<PathBuf>,
-    /// Also simulate a model of this program of Miller's tables: bvi, ccm, forma, gcm, les, upw, venus
+    /// Also simulate a model of this program of Miller's tables: bvi, ccm, forma, gcm, les, upw,
+    /// venus
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', value_parser = model)]
     like: Vec<String>,
     /// Number of copies of all programs, each with its own files
@@ -102,7 +104,7 @@ fn storage(name: &str) -> Result<String, String> {
 }
 
 impl Arguments {
-    /// The machines, apart from what varies, and what varies.
+    /// Returns the machines and the varied parameters.
     fn machines(&self) -> anyhow::Result<(Vec<Config>, Vec<Vary>)> {
         let short = [
             ("cache.size", &self.cache),

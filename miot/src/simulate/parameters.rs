@@ -5,19 +5,19 @@ use miot_proto::units::{parse_bytes, parse_duration};
 use miot_simulator::Config;
 use serde_json::Value;
 
-/// A parameter and the values that it is given in turn.
+/// A parameter and its values, one per simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Vary {
-    /// As in the configuration file: `cache.size`.
+    /// Name as in the configuration file: `cache.size`.
     pub(super) key: String,
     pub(super) values: Vec<Value>,
 }
 
-/// More would be a mistake.
+/// Maximum number of combinations; more are considered a mistake.
 const MOST: usize = 1000;
 
 impl Vary {
-    /// From `KEY=VALUE`, `KEY=A,B,C`, or `KEY=FROM..TO`, which doubles.
+    /// Parses `KEY=VALUE`, `KEY=A,B,C`, or `KEY=FROM..TO`, which doubles from value to value.
     pub(super) fn parse(text: &str) -> Result<Vary, String> {
         let (key, values) = text
             .split_once('=')
@@ -34,12 +34,12 @@ impl Vary {
     }
 }
 
-/// True if the parameter is a number of bytes, or of bytes per second.
+/// Returns true if the parameter is a number of bytes, or of bytes per second.
 pub(super) fn is_size(key: &str) -> bool {
     ["size", "block", "limit", "transfer", "stripe", "capacity", "rate"].iter().any(|end| key.ends_with(end))
 }
 
-/// Numbers, sizes and truth values as such, all else as text.
+/// Parses numbers, sizes and booleans; anything else is text.
 fn value_of(key: &str, text: &str) -> Value {
     match (serde_json::from_str(text), parse_bytes(text)) {
         (Ok(value @ (Value::Number(_) | Value::Bool(_))), _) => value,
@@ -74,14 +74,15 @@ fn range(from: &str, to: &str) -> Result<Vec<Value>, String> {
     }
 }
 
-/// One simulation of several: what is different from the others, and all of it.
+/// One simulation of several: its varied values, and its complete configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
     pub(super) values: Vec<Value>,
     pub(super) config: Config,
 }
 
-/// All combinations of machines and values, and all that varies: first the machine, if there are several.
+/// Returns all combinations of machines and values, and all varied parameters: the machine first,
+/// if there are several.
 pub(super) fn points(
     names: &[String],
     machines: &[Config],
@@ -117,7 +118,7 @@ pub(super) fn points(
     Ok((points, storage.into_iter().chain(vary).collect()))
 }
 
-/// A configuration with one parameter changed.
+/// Returns a configuration with one parameter changed.
 pub(super) fn set(config: &Config, key: &str, value: &Value) -> anyhow::Result<Config> {
     let mut all = serde_json::to_value(config)?;
     let mut at = &mut all;
@@ -132,7 +133,7 @@ pub(super) fn set(config: &Config, key: &str, value: &Value) -> anyhow::Result<C
     serde_json::from_value(all).with_context(|| format!("{key}={}", plain(value)))
 }
 
-/// All parameters as a configuration file.
+/// Formats all parameters as a configuration file.
 pub(super) fn toml(config: &Config) -> anyhow::Result<String> {
     let all = serde_json::to_value(config)?;
     let (mut plain, mut groups) = (String::new(), String::new());
@@ -150,7 +151,7 @@ pub(super) fn toml(config: &Config) -> anyhow::Result<String> {
     Ok(plain + &groups)
 }
 
-/// A value as it was written.
+/// Formats a value like in the configuration file.
 pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_lists_or_double() {
+    fn values_are_lists_or_doubling_ranges() {
         let sizes = |text| Vary::parse(text).unwrap().values.iter().map(plain).collect::<Vec<_>>();
         assert_eq!(sizes("cache.size=4M..12M"), ["4194304", "8388608", "12582912"]);
         assert_eq!(sizes("quantum=1ms..3ms"), ["1000000ns", "2000000ns", "3000000ns"]);
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn every_combination_comes_once() {
+    fn each_combination_occurs_once() {
         let vary = [Vary::parse("cache.size=1M,2M"), Vary::parse("write_behind=true,false")];
         let vary: Vec<_> = vary.into_iter().map(Result::unwrap).collect();
         let names = ["a", "b"].map(str::to_owned);
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_is_told() {
+    fn unsettable_parameters_are_errors() {
         for (key, value) in
             [("cash.size", "1M"), ("cache", "1M"), ("cache.size", "big"), ("cache.policy", "mru")]
         {

@@ -8,14 +8,14 @@ use miot_simulator::rates::Point;
 
 /// Height of one strip.
 const STRIP: f64 = 110.0;
-/// Room above a strip, for its name.
+/// Space above a strip, for its name.
 const ABOVE: f64 = 24.0;
-/// Room above a plot that is one strip.
+/// Space above a plot with a single strip.
 const TOP: f64 = 10.0;
-/// Steps of a plot over time.
+/// Number of steps of a plot over time.
 const STEPS: usize = 1000;
 
-/// What programs asked for, and what went from and to disks, over time. As a file.
+/// Draws the bytes requested by programs and transferred by disks over time. Returns an SVG file.
 pub(super) fn over_time(outcome: &Outcome, title: &str) -> String {
     let height = 2.0 * (ABOVE + STRIP) + BOTTOM;
     let mut plot = Plot::new("rates", title, (WIDE, height));
@@ -67,7 +67,8 @@ fn seconds(value: f64) -> String {
     format!("{} s", (value * 1000.0).round() / 1000.0)
 }
 
-/// Where time went, for each simulation: idle, overhead and computing of all processors. `labels`: one for each.
+/// Draws idle time, overhead and computing time of all processors, for each simulation. `labels`
+/// has one entry per simulation.
 pub(super) fn of_sweep(outcomes: &[Outcome], labels: &[String], parameter: &str) -> String {
     let height = TOP + 2.0 * STRIP + BOTTOM;
     let title = format!("Time of processors by {parameter}");

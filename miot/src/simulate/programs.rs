@@ -13,14 +13,14 @@ use miot_trace_store::schema::{column, text};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// What there is to simulate, and what has to be said about it.
+/// Workload to simulate, and notes for the user.
 #[derive(Debug)]
 pub(super) struct Programs {
     pub(super) workload: Workload,
     pub(super) notes: Vec<String>,
 }
 
-/// All traces and models together, so many times.
+/// Combines all traces and models, `copies` times.
 pub(super) fn gather(
     traces: &[PathBuf],
     like: &[String],
@@ -74,42 +74,40 @@ fn trace_of(dir: &Path, together: bool) -> anyhow::Result<(Workload, Vec<String>
         if notes.without_place > 0 {
             format!("{} requests moved data, but none has both a file and an offset", notes.without_place)
         } else if notes.absurd > 0 {
-            format!("the sizes or offsets of all {} requests that moved data cannot be", notes.absurd)
+            format!("the sizes or offsets of all {} requests that moved data are impossible", notes.absurd)
         } else {
-            "nothing in it moved data of a file".to_owned()
+            "no request moved file data".to_owned()
         }
     );
     let missing = Missing::of(&reader.table(Table::Losses)?);
-    Ok((workload, say(dir, notes, missing)))
+    Ok((workload, warnings(dir, notes, missing)))
 }
 
-fn say(dir: &Path, notes: Notes, missing: Missing) -> Vec<String> {
+fn warnings(dir: &Path, notes: Notes, missing: Missing) -> Vec<String> {
     let dir = dir.display();
-    let mut said = Vec::new();
+    let mut texts = Vec::new();
     if missing.lost > 0 {
-        said.push(format!(
-            "{dir}: {} events were lost: requests are missing, and what was done in their place counts as computing; see docs/reference/losses.md",
+        texts.push(format!(
+            "{dir}: {} events were lost: requests are missing, and their time counts as computing; see docs/reference/losses.md",
             missing.lost
         ));
     }
     if missing.filtered > 0 {
-        said.push(format!("{dir}: {} requests were not recorded on purpose", missing.filtered));
+        texts.push(format!("{dir}: {} requests were not recorded on purpose", missing.filtered));
     }
     if notes.without_place > 0 {
-        said.push(format!("{dir}: {} requests without file or offset are left out", notes.without_place));
+        texts.push(format!("{dir}: {} requests without file or offset are left out", notes.without_place));
     }
     if notes.absurd > 0 {
-        said.push(format!(
-            "{dir}: {} requests with a size or offset that cannot be are left out",
-            notes.absurd
-        ));
+        texts
+            .push(format!("{dir}: {} requests with an impossible size or offset are left out", notes.absurd));
     }
     if notes.with_cpu_time < notes.taken {
-        said.push(format!(
-            "{dir}: processor time was not recorded for {} of {} requests: the time between requests stands for it",
+        texts.push(format!(
+            "{dir}: processor time was not recorded for {} of {} requests: the time between requests is used instead",
             notes.taken - notes.with_cpu_time,
             notes.taken
         ));
     }
-    said
+    texts
 }

@@ -6,17 +6,17 @@ use miot_simulator::rates::Point;
 use miot_trace_events::text::table;
 use std::io::Write;
 
-/// A part of the time.
+/// One step of the time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RateStep {
-    /// Nanoseconds since the begin.
+    /// Start of the step, nanoseconds since the start of the simulation.
     from: u64,
-    /// Nanoseconds.
+    /// Length of the step, nanoseconds.
     long: u64,
     sum: Point,
 }
 
-/// At most so many, all equally long.
+/// Divides the time into at most `most` steps of equal length.
 pub(super) fn steps(outcome: &Outcome, most: u32) -> Vec<RateStep> {
     let rates = &outcome.rates;
     let together = rates.points.len().div_ceil(most as usize).max(1);
@@ -31,7 +31,7 @@ pub(super) fn steps(outcome: &Outcome, most: u32) -> Vec<RateStep> {
         .collect()
 }
 
-/// As rates, for people.
+/// Prints the steps as rates.
 pub(super) fn write(steps: &[RateStep], out: &mut impl Write) -> std::io::Result<()> {
     let header = ["from", "read", "written", "disk read", "disk written"].map(str::to_owned);
     let rows = steps.iter().map(|step| {
@@ -42,7 +42,7 @@ pub(super) fn write(steps: &[RateStep], out: &mut impl Write) -> std::io::Result
     table(out, header, rows.collect())
 }
 
-/// As bytes, for programs.
+/// Prints the steps as bytes, in CSV.
 pub(super) fn csv(steps: &[RateStep], out: &mut impl Write) -> anyhow::Result<()> {
     let mut table = csv::Writer::from_writer(out);
     table.write_record(["from", "nanoseconds", "read", "written", "disk_read", "disk_written"])?;

@@ -6,7 +6,7 @@ use miot_simulator::{ConfigError, Outcome, Workload, simulate};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The outcome of each point, in their order.
+/// Returns the outcome of each point, in order.
 pub(super) fn run(points: &[Point], workload: &Workload, jobs: usize) -> Result<Vec<Outcome>, ConfigError> {
     let bar = bar(points.len() as u64, "simulations");
     let next = AtomicUsize::new(0);

@@ -12,7 +12,7 @@ pub(super) fn percent(part: f64) -> String {
     format!("{:.2} %", part * 100.0)
 }
 
-/// One simulation.
+/// Prints the results of one simulation.
 pub(super) fn write(outcome: &Outcome, workload: &Workload, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(
         out,
@@ -106,11 +106,11 @@ pub(super) fn write(outcome: &Outcome, workload: &Workload, out: &mut impl Write
     )
 }
 
-/// One line of a table of several simulations.
+/// Row of a table of several simulations.
 #[derive(Debug, Serialize)]
 pub(super) struct SimulationRow {
     pub(super) parameters: serde_json::Map<String, Value>,
-    /// The same, in the order in which they were asked for.
+    /// Values of the varied parameters, in the order of the options.
     #[serde(skip)]
     pub(super) values: Vec<Value>,
     pub(super) elapsed: u64,
@@ -145,7 +145,7 @@ impl SimulationRow {
     }
 }
 
-/// Values as people read them.
+/// Formats a value for a table.
 pub(super) fn label(key: &str, value: &Value) -> String {
     match value.as_u64() {
         Some(size) if is_size(key) => miot_proto::units::format_bytes(size),
@@ -157,7 +157,7 @@ pub(super) fn labels(vary: &[Vary], point: &Point) -> Vec<String> {
     vary.iter().zip(&point.values).map(|(vary, value)| label(&vary.key, value)).collect()
 }
 
-/// All of them.
+/// Prints the table of several simulations.
 pub(super) fn write_sweep(
     vary: &[Vary],
     points: &[Point],
@@ -187,7 +187,7 @@ pub(super) fn write_sweep(
     table(out, first, fixed)
 }
 
-/// The same for programs, with a column for each parameter.
+/// Prints several simulations as CSV, with a column per parameter.
 pub(super) fn csv(vary: &[Vary], rows: &[SimulationRow], out: &mut impl Write) -> anyhow::Result<()> {
     let mut table = csv::Writer::from_writer(out);
     let fixed = [

@@ -18,15 +18,15 @@ use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
-/// Rows of a table for people.
+/// Default number of rows of a text table.
 pub(super) const ROWS: usize = 20;
 
-/// Which table.
+/// Options that select a table.
 #[derive(Args, Clone, Debug)]
 #[group(skip)]
 pub(super) struct Options {
-    /// Print one row per value and layer instead of the summary. `--by layer` compares the requests of each layer with those of
-    /// the layer above
+    /// Print one row per value and layer instead of the summary. `--by layer` compares the requests
+    /// of each layer with those of the layer above
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<Dimension>,
     /// Columns of the table; json and csv always have all columns
@@ -35,7 +35,8 @@ pub(super) struct Options {
     /// With --by directory: number of path components
     #[arg(long, value_name = "N", default_value_t = 3)]
     depth: usize,
-    /// Column to sort by, largest first; any name in the JSON output [default: bytes; for operations: time]
+    /// Column to sort by, largest first; any name in the JSON output [default: bytes; for
+    /// operations: time]
     #[arg(long, value_name = "FIGURE")]
     sort: Option<String>,
     /// Maximum number of rows [default: 20 for text, otherwise all]
@@ -50,7 +51,8 @@ pub(super) struct Options {
     /// Only files whose path matches this glob; `*` does not match `/`, `**` does
     #[arg(long, value_name = "GLOB")]
     path: Vec<String>,
-    /// Alignment of all files, e.g. 1MiB [default: block size of each file system, or 4096 if it is unknown]
+    /// Alignment of all files, e.g. 1MiB [default: block size of each file system, or 4096 if it is
+    /// unknown]
     #[arg(long, value_name = "BYTES")]
     block_size: Option<String>,
 }
@@ -83,12 +85,12 @@ enum Dimension {
 }
 
 impl Options {
-    /// The table of what each layer made of the requests of the layer above is asked for.
+    /// Returns whether the table that compares layers is requested.
     pub(super) fn is_about_layers(&self) -> bool {
         self.by == Some(Dimension::Layer) && self.view.is_none()
     }
 
-    /// The table of operations is asked for.
+    /// Returns whether the table of operations is requested.
     pub(super) fn is_about_operations(&self) -> bool {
         self.by == Some(Dimension::Operation)
     }
@@ -114,7 +116,7 @@ impl Options {
             Dimension::Rank => By::Rank,
             Dimension::File => By::File,
             Dimension::Node => By::Node,
-            // Operations have a table of their own.
+            // Operations have a separate table.
             Dimension::Layer | Dimension::Operation => By::Layer,
             Dimension::Directory => By::Directory(self.depth),
             Dimension::User => By::User,
@@ -132,7 +134,7 @@ impl Options {
         self.layer.iter().map(named).collect()
     }
 
-    /// Block size of all files, if it was said.
+    /// Returns the block size given for all files.
     pub(super) fn block_size(&self) -> anyhow::Result<Option<u32>> {
         let Some(size) = &self.block_size else { return Ok(None) };
         let bytes = parse_bytes(size).map_err(|error| anyhow::anyhow!("--block-size {size}: {error}"))?;
@@ -142,17 +144,17 @@ impl Options {
         Ok(Some(bytes.with_context(expected)?))
     }
 
-    /// Rows of a table, if it was said how many.
+    /// Returns the number of rows, if given.
     pub(super) fn top(&self) -> Option<usize> {
         self.top
     }
 
-    /// Whether `--view` was given.
+    /// Returns whether `--view` was given.
     pub(super) fn has_view(&self) -> bool {
         self.view.is_some()
     }
 
-    /// The figure to order by, if one was given.
+    /// Returns the column to sort by, if given.
     pub(super) fn sort(&self) -> Option<&str> {
         self.sort.as_deref()
     }
@@ -175,11 +177,11 @@ impl Options {
     }
 }
 
-/// What stands above the rows, in JSON.
+/// Fields above the rows in JSON.
 #[derive(Serialize)]
 struct Header<'a> {
     by: &'a str,
-    /// Nanoseconds since 1970: timestamps are seconds since then.
+    /// Nanoseconds since 1970; timestamps of rows are seconds since then.
     begin: Option<i64>,
     end: Option<i64>,
     missing: Missing,
@@ -212,10 +214,10 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
             if found.is_block_assumed && matches!(view, View::Darshan | View::Usage) {
                 writeln!(
                     out,
-                    "alignment of some files is assumed to be 4096 bytes, as the trace does not tell it: --block-size"
+                    "alignment of some files is assumed to be 4096 bytes, because the trace does not contain it: set --block-size"
                 )?;
             }
-            super::tell_unread(&reader.unread().all(), &mut out)?;
+            super::report_unread(&reader.unread().all(), &mut out)?;
             notes(&mut out, &found, missing)?;
             if let Some(removed) = summary::removed(&source.dir)? {
                 writeln!(out, "{removed}")?;
@@ -264,7 +266,7 @@ fn characterize(source: &Source, reader: &Reader, options: &Options) -> anyhow::
     Ok(characterize.finish())
 }
 
-/// The groups, the one with the largest figure first.
+/// Orders the groups by the figure, largest first.
 fn order<'a>(
     found: &Characterization,
     groups: &'a miot_trace_analysis::characterize::table::Groups,
@@ -284,7 +286,7 @@ fn order<'a>(
         };
         keyed.push((figure, group));
     }
-    // The sort is stable: rows with the same figure stay in order of what they stand for.
+    // The sort is stable: rows with equal figures stay in order of their names.
     keyed.sort_by(|(one, _), (other, _)| other.total_cmp(one));
     Ok(keyed.into_iter().map(|(_, group)| group).collect())
 }
@@ -305,7 +307,7 @@ fn json(
     Ok(())
 }
 
-/// What is to be known of the figures.
+/// Prints notes on the accuracy of the figures.
 fn notes(out: &mut impl Write, found: &Characterization, missing: Missing) -> std::io::Result<()> {
     if missing.lost > 0 {
         writeln!(
@@ -318,13 +320,13 @@ fn notes(out: &mut impl Write, found: &Characterization, missing: Missing) -> st
         let filtered = missing.filtered;
         writeln!(
             out,
-            "{filtered} requests were left out by minimum duration or sampling: counts are without them"
+            "{filtered} requests were left out by minimum duration or sampling: counts do not include them"
         )?;
     }
     if found.is_overwriting_incomplete {
         writeln!(
             out,
-            "files were written in too many ranges to remember all: bytes written again are a lower bound"
+            "files were written in too many ranges to store all: overwritten bytes are a lower bound"
         )?;
     }
     if found.views_unknown > 0 {

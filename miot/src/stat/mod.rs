@@ -17,15 +17,16 @@ use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// What tables say of requests that are in no figure that needs an offset.
+/// Returns the note on requests that figures with offsets do not include.
 fn unknown_views(requests: u64) -> String {
     format!(
-        "{requests} requests went through views of MPI-IO whose blocks the trace does not have: they are in no figure that \
-         needs an offset"
+        "{requests} requests went through views of MPI-IO whose blocks the trace does not have: figures that \
+         need an offset do not include them"
     )
 }
 
-/// Summarize a trace: operations, bytes, times, slowest files, losses; or tables by job, process, file, directory …
+/// Summarize a trace: operations, bytes, times, slowest files, losses; or tables by job, process,
+/// file, directory …
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  miot stat miot-trace\n  miot stat miot-trace --format json | jq .totals\n  miot stat miot-trace --by file --top 10\n  miot stat miot-trace --by process --view darshan --layer posix\n  miot stat miot-trace --by directory --depth 2 --sort overwritten_bytes\n  miot stat miot-trace --by job --view performance --job 4711\n  miot stat miot-trace --by operation --sort p99 --job 4711\n  miot stat miot-trace --by layer\n  miot stat miot-trace --show idle\n  miot stat miot-trace --show bursts --interval 1s --format csv\n\nAll figures and their formulas: docs/guide/stat.md."
@@ -45,7 +46,7 @@ pub(crate) struct Arguments {
     format: Format,
 }
 
-/// The summary, with what could not be read.
+/// Summary, with everything that could not be read.
 #[derive(Serialize)]
 struct ReadableSummary<'a> {
     #[serde(flatten)]
@@ -53,8 +54,8 @@ struct ReadableSummary<'a> {
     unread: &'a [UnreadItem],
 }
 
-/// That figures are lower bounds, if something could not be read.
-fn tell_unread(unread: &[UnreadItem], out: &mut impl Write) -> std::io::Result<()> {
+/// Prints that figures are lower bounds, if something could not be read.
+fn report_unread(unread: &[UnreadItem], out: &mut impl Write) -> std::io::Result<()> {
     unread.iter().try_for_each(|unread| writeln!(out, "not read: {unread}: figures are lower bounds"))
 }
 
@@ -76,7 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match arguments.format {
         Format::Text => {
             summary::write(&report, &mut out)?;
-            tell_unread(&unread, &mut out)?;
+            report_unread(&unread, &mut out)?;
             if let Some(removed) = summary::removed(&arguments.source.dir)? {
                 writeln!(out, "{removed}")?;
             }

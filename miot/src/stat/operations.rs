@@ -56,7 +56,7 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-/// The rows of these processes and files.
+/// Returns the rows of the selected processes and files.
 fn chosen(batch: RecordBatch, settings: &Settings) -> anyhow::Result<RecordBatch> {
     let mut batch = batch;
     for (column, wanted) in [("process", &settings.processes), ("file", &settings.files)] {
@@ -70,7 +70,7 @@ fn chosen(batch: RecordBatch, settings: &Settings) -> anyhow::Result<RecordBatch
     Ok(batch)
 }
 
-/// Largest first; rows with the same figure stay in order of time.
+/// Sorts rows by a figure, largest first. Rows with equal figures stay in order of time.
 fn sort(rows: &mut [OperationRow], figure: &str) -> anyhow::Result<()> {
     let key: fn(&OperationRow) -> f64 = match figure {
         "count" => |row| row.count as f64,

@@ -29,31 +29,35 @@ pub(super) struct Options {
     /// Length of the intervals of `bursts` and `idle`, e.g. 1s, 100ms, 10min
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = interval)]
     interval: u64,
-    /// With `findings` and `patterns`: include files of the operating system and its programs (/etc, /usr, /bin, /lib, /sbin,
-    /// /boot, /dev, /proc, /sys, and files in /dev/shm through which MPI communicates), which are otherwise only counted
+    /// With `findings` and `patterns`: include files of the operating system and its programs
+    /// (/etc, /usr, /bin, /lib, /sbin, /boot, /dev, /proc, /sys, and files in /dev/shm through
+    /// which MPI communicates), which are otherwise only counted
     #[arg(long, requires = "what")]
     system_files: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Analysis {
-    /// Throughput per interval, its distribution, and the time below a fraction of its peak; csv: one row per interval
+    /// Throughput per interval, its distribution, and the time below a fraction of its peak; csv:
+    /// one row per interval
     Bursts,
     /// Idle periods by three definitions, and their lengths
     Idle,
     /// Periods of the data rates of processes
     Cycles,
-    /// File sharing between ranks (N:N, N:1, N:M, one rank) and order of accesses; csv: one row per file
+    /// File sharing between ranks (N:N, N:1, N:M, one rank) and order of accesses; csv: one row per
+    /// file
     Patterns,
-    /// Inefficient I/O, such as small, misaligned or repeated requests, by documented rules, with evidence
+    /// Inefficient I/O, such as small, misaligned or repeated requests, by documented rules, with
+    /// evidence
     Findings,
 }
 
-/// A duration that is not zero.
+/// Parses a duration above zero.
 fn interval(text: &str) -> Result<u64, String> {
     let duration = units::parse_duration(text).map_err(|error| error.to_string())?;
     let nanoseconds = u64::try_from(duration.as_nanos()).ok().filter(|nanoseconds| *nanoseconds > 0);
-    nanoseconds.ok_or_else(|| "an interval is longer than nothing and shorter than 500 years".to_owned())
+    nanoseconds.ok_or_else(|| "expected an interval above 0 and below 500 years".to_owned())
 }
 
 pub(super) fn run(what: Analysis, arguments: &super::Arguments) -> anyhow::Result<ExitCode> {
@@ -71,10 +75,10 @@ pub(super) fn run(what: Analysis, arguments: &super::Arguments) -> anyhow::Resul
     Ok(ExitCode::SUCCESS)
 }
 
-/// Rows of a long table, if it is not said how many.
+/// Default number of rows of a long table.
 const ROWS: usize = 10;
 
-/// What a view needs.
+/// Arguments of an analysis.
 struct AnalysisContext<'a> {
     arguments: &'a super::Arguments,
     reader: &'a Reader,
@@ -90,7 +94,7 @@ impl AnalysisContext<'_> {
         self.arguments.show.interval
     }
 
-    /// Files of the operating system are looked at as well.
+    /// Returns whether files of the operating system are included.
     fn system_files(&self) -> bool {
         self.arguments.show.system_files
     }
@@ -99,12 +103,12 @@ impl AnalysisContext<'_> {
         &self.arguments.source
     }
 
-    /// Rows of a long table.
+    /// Returns the number of rows of a long table.
     fn most(&self) -> usize {
         self.arguments.by.top().unwrap_or(ROWS)
     }
 
-    /// Gives all events to `add`.
+    /// Passes all events to `add`.
     fn events(&self, mut add: impl FnMut(&RecordBatch)) -> anyhow::Result<()> {
         for batch in self.source().scan(self.reader, events::COLUMNS)? {
             add(&batch?);
@@ -112,7 +116,7 @@ impl AnalysisContext<'_> {
         Ok(())
     }
 
-    /// One JSON object, with what is missing.
+    /// Prints one JSON object, with the losses.
     fn json(&self, out: &mut impl Write, result: &impl Serialize) -> anyhow::Result<()> {
         #[derive(Serialize)]
         struct AnalysisOutput<'a, T> {
@@ -126,9 +130,9 @@ impl AnalysisContext<'_> {
         Ok(writeln!(out)?)
     }
 
-    /// That figures are lower bounds, if they are.
-    fn tell_missing(&self, out: &mut impl Write) -> std::io::Result<()> {
-        super::tell_unread(&self.reader.unread().all(), out)?;
+    /// Prints that figures are lower bounds, if they are.
+    fn report_missing(&self, out: &mut impl Write) -> std::io::Result<()> {
+        super::report_unread(&self.reader.unread().all(), out)?;
         if self.missing.lost > 0 {
             writeln!(
                 out,
@@ -140,26 +144,26 @@ impl AnalysisContext<'_> {
             let filtered = self.missing.filtered;
             writeln!(
                 out,
-                "{filtered} requests left out by minimum duration or sampling: counts and bytes are without them"
+                "{filtered} requests left out by minimum duration or sampling: counts and bytes do not include them"
             )?;
         }
         Ok(())
     }
 }
 
-/// What tables say of files of the system that were left out.
-fn tell_left_out(left_out: LeftOut, out: &mut impl Write) -> std::io::Result<()> {
+/// Prints the note on system files that were left out.
+fn report_left_out(left_out: LeftOut, out: &mut impl Write) -> std::io::Result<()> {
     if left_out.requests == 0 {
         return Ok(());
     }
     let (requests, bytes) = (counted(left_out.requests, "request"), summary::bytes(left_out.bytes));
     writeln!(
         out,
-        "left out: {requests} ({bytes}) to files of the system, such as /etc and /usr; --system-files includes them"
+        "left out: {requests} ({bytes}) to system files, such as /etc and /usr; --system-files includes them"
     )
 }
 
-/// A share, in percent.
+/// Formats a share in percent.
 fn percent(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }

@@ -6,19 +6,19 @@ use miot_trace_analysis::characterize::{Quantiles, Row, Value, fields};
 use miot_trace_events::text::{printable, table};
 use std::io::Write;
 
-/// Columns that a name may take; longer ones lose their beginning.
+/// Maximum width of a name, columns. Longer names are cut at the start.
 const NAME: usize = 48;
 
-/// Which figures.
+/// Selection of columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum View {
-    /// Rates and sizes, as Miller 1990 has them in tables 1 and 2
+    /// Rates and sizes, as in tables 1 and 2 of Miller 1990
     #[default]
     Miller,
-    /// Darshan's counters, one below the other; those that are 0 are left out
+    /// Darshan's counters, one per line, without those that are 0
     #[value(alias = "counters")]
     Darshan,
-    /// Shares: of the run time in I/O, of metadata, sequential, aligned, written again
+    /// Shares: run time in I/O, metadata, sequential, aligned, overwritten
     Usage,
     /// Quantiles of durations
     Latency,
@@ -39,7 +39,7 @@ pub(super) fn write(out: &mut impl Write, view: View, rows: Vec<Row>, origin: i6
     }
 }
 
-/// A table with a name and a layer in front of each row.
+/// Prints a table with a name and a layer in front of each row.
 fn with_names<const N: usize, const ALL: usize>(
     out: &mut impl Write,
     header: [&str; N],
@@ -57,7 +57,7 @@ fn with_names<const N: usize, const ALL: usize>(
     table(out, header, rows.collect())
 }
 
-/// What a row stands for, and its layer after a tab.
+/// Returns the name of a row, and its layer after a tab.
 fn name(row: &Row) -> String {
     let word = |name: &str| {
         let found = row.labels.iter().find(|(known, _)| *known == name);

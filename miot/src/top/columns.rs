@@ -6,10 +6,10 @@ use miot_activity::{ActivityGroup, ActivityRow, ActivitySnapshot};
 use miot_trace_events::text::printable;
 use std::cmp::Ordering;
 
-/// What the rows are.
+/// Kind of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum View {
-    /// All together, over time
+    /// The whole cluster, over time
     #[default]
     Cluster,
     /// A row per node
@@ -22,7 +22,7 @@ pub(crate) enum View {
     Files,
     /// A row per operation
     Operations,
-    /// What has begun and not ended, of a log-server
+    /// Requests in progress, of a log-server
     #[value(name = "in-flight")]
     Requests,
 }
@@ -42,7 +42,7 @@ impl View {
         ["cluster", "nodes", "jobs", "processes", "files", "operations", "in flight"][self as usize]
     }
 
-    /// The rows of this view; those of the operations for the cluster's.
+    /// Returns the rows of this view. The view of the cluster has the rows of the operations.
     pub(crate) fn group(self, snapshot: &ActivitySnapshot) -> &ActivityGroup {
         match self {
             View::Nodes => &snapshot.nodes,
@@ -73,10 +73,10 @@ pub(crate) enum Column {
 
 use Column::{Failed, Job, Lost, Max, Name, Node, P50, P99, Pid, Read, Requests, Time, Written};
 
-/// As they stand from left to right; the name comes last, so that it takes what is left.
+/// Columns from left to right. The name is last and takes the remaining width.
 const ORDER: [Column; 13] =
     [Node, Pid, Job, Requests, Failed, Read, Written, Time, P50, P99, Max, Lost, Name];
-/// A name has at least so much room before a further column is shown.
+/// Least width of the name; further columns are shown only beyond it.
 const NAME_WIDTH: usize = 19;
 
 impl Column {
@@ -109,7 +109,7 @@ impl Column {
         }
     }
 
-    /// Characters it takes, without the space after it.
+    /// Returns the width in characters, without the space after it.
     pub(crate) fn width(self) -> usize {
         match self {
             Node => 10,
@@ -124,7 +124,7 @@ impl Column {
         matches!(self, Node | Job | Name)
     }
 
-    /// What stands in the cell. Rates if `seconds` is given, else sums.
+    /// Returns the text of a cell: a rate if `seconds` is given, else a sum.
     pub(crate) fn text(self, row: &ActivityRow, seconds: Option<f64>) -> String {
         let per = |value: u64| value as f64 / seconds.unwrap_or(1.0);
         let dash = |value: u64, text: String| if value == 0 { "-".to_owned() } else { text };
@@ -137,7 +137,7 @@ impl Column {
             Failed => dash(row.failed, count(per(row.failed))),
             Read => dash(row.bytes_read, bytes(per(row.bytes_read))),
             Written => dash(row.bytes_written, bytes(per(row.bytes_written))),
-            // Of one thread at most 100 %.
+            // 100 % per thread at most.
             Time if seconds.is_some() => format!("{:.0}%", per(row.time) / 1e7),
             Time => time(row.time),
             P50 => dash(row.requests, time(row.p50)),
@@ -145,7 +145,7 @@ impl Column {
             Max => dash(row.requests, time(row.max)),
             Lost => dash(row.lost, count(row.lost as f64)),
             Name if row.name.is_empty() => "-".to_owned(),
-            // Of a program what it is called, not where it is.
+            // For a program the name, not the path.
             Name if row.pid.is_some() => {
                 let program = row.name.find(' ').unwrap_or(row.name.len());
                 printable(&row.name[row.name[..program].rfind('/').map_or(0, |at| at + 1)..]).into_owned()
@@ -154,7 +154,7 @@ impl Column {
         }
     }
 
-    /// Orders rows by this column, the largest first; texts in the order of the alphabet.
+    /// Compares rows by this column: numbers largest first, texts alphabetically.
     pub(crate) fn compare(self, a: &ActivityRow, b: &ActivityRow) -> Ordering {
         let number = |row: &ActivityRow| match self {
             Pid => row.pid.map_or(0, u64::from),
@@ -179,7 +179,7 @@ impl Column {
     }
 }
 
-/// The columns that a view shows in so many characters.
+/// Returns the columns that a view shows within `width` characters.
 pub(crate) fn columns(view: View, width: usize) -> Vec<Column> {
     let wanted: &[Column] = match view {
         View::Processes => &[Requests, Read, Written, P99, Pid, Node, Max, Job, P50, Lost, Failed, Time],
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eighty_columns_show_the_most_important_ones() {
+    fn eighty_characters_show_the_main_columns() {
         for view in View::ALL {
             let shown = columns(view, 80);
             assert!([Name, Requests, Read, Written, P99, Max].iter().all(|c| shown.contains(c)), "{view:?}");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_shown_by_what_its_program_is_called() {
+    fn process_is_shown_by_program_name() {
         for (command, shown) in [("/bin/a /etc/b", "a /etc/b"), ("./x", "x"), ("y", "y"), ("", "-")] {
             let row = ActivityRow { name: command.into(), pid: Some(1), ..ActivityRow::default() };
             assert_eq!(Name.text(&row, None), shown);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_ordered_by_any_column() {
+    fn rows_sort_by_any_column() {
         let row = |name: &str, requests, max| ActivityRow {
             name: name.into(),
             requests,

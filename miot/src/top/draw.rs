@@ -15,7 +15,7 @@ use ratatui::widgets::{Block, Clear, Paragraph, Sparkline};
 
 const HELP: &str = "\
 1-7 Tab     cluster, nodes ... operations, requests in flight
-Left Right  sort by the column beside (also < >)     r  reverse
+Left Right  sort by the next column (also < >)     r  reverse
 Up Down PgUp PgDn Home End                              scroll
 /           only rows with this text         Esc  all rows again
 w           window: 1 s, 10 s, 60 s, whole time (sums)
@@ -27,12 +27,12 @@ OPS FAIL READ WRITE  requests that completed, failed, and bytes
 IN I/O               time in requests; 200%: two at a time
 P50 P99 MAX          median, 99th percentile, longest, to 1/16
 LOST                 events that are missing (docs/reference/losses.md)
-~                    more than can be told apart: at least";
+~                    a lower bound: too many to count separately";
 
-/// Lines above the table.
+/// Number of lines above the table.
 const HEAD: u16 = 4;
 
-/// Draws everything, and notes how much of the table fits.
+/// Draws the screen, and stores how much of the table fits.
 pub(crate) fn draw(state: &mut ScreenState, frame: &mut Frame<'_>) {
     let area = frame.area();
     let (width, height) = (area.width, area.height);
@@ -84,7 +84,7 @@ pub(crate) fn draw(state: &mut ScreenState, frame: &mut Frame<'_>) {
     }
 }
 
-/// Styles that say nothing by colour alone.
+/// Styles; color alone never carries information.
 struct Styles {
     colours: bool,
 }
@@ -142,10 +142,10 @@ fn tabs(view: View) -> Line<'static> {
     View::ALL.into_iter().enumerate().map(tab).collect::<Vec<_>>().into()
 }
 
-/// Name, values, and how one is written.
+/// Name, values, and format of a value.
 type Series<'a> = (&'a str, &'a [u64], fn(f64) -> String);
 
-/// Requests and bytes over time; returns how many lines it took.
+/// Draws requests and bytes over time; returns the number of lines used.
 fn graphs(update: &Update, frame: &mut Frame<'_>, area: Rect) -> u16 {
     const LABEL: u16 = 18;
     let history = &update.history;
@@ -170,10 +170,10 @@ fn graphs(update: &Update, frame: &mut Frame<'_>, area: Rect) -> u16 {
     y - area.y
 }
 
-/// The requests that have begun and not ended, of all nodes, the oldest first.
+/// Draws the requests in progress of all nodes, the oldest first.
 fn requests(state: &ScreenState, frame: &mut Frame<'_>, area: Rect) {
     let Some(Progress::Live(status)) = state.update.as_ref().map(|update| &update.state) else {
-        let text = "Only a log-server knows: miot top HOST:PORT; or miot top --in-flight on the node.";
+        let text = "Available from a log-server: miot top HOST:PORT; or on the node: miot top --in-flight.";
         return frame.render_widget(Paragraph::new(text), area.intersection(frame.area()));
     };
     let of_node = |node: &'_ miot_proto::status::NodeStatus| {
@@ -241,7 +241,7 @@ fn table_row(
     Line::from(cells.collect::<Vec<_>>())
 }
 
-/// Of a path the end says most, of a command the beginning.
+/// Shortens a text: keeps the end of a path, the start of a command.
 fn shortened(text: &str, width: usize, keep_end: bool) -> String {
     let Some(kept) = width.checked_sub(1) else { return String::new() };
     if keep_end {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn eighty_by_twenty_four_is_enough() {
+    fn screen_of_80_by_24_is_enough() {
         let lines = screen(View::Files, 80, 24, false);
         assert!(lines[0].ends_with("2023-11-14T22:13:20Z 10x"), "{lines:#?}");
         assert!(lines[3].contains("[5 files]") && lines[3].contains(" 6 operations"), "{lines:#?}");
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn no_size_is_too_small_or_too_large() {
+    fn all_screen_sizes_are_drawn() {
         for (width, height) in [(1, 1), (2, 3), (20, 5), (79, 6), (500, 200)] {
             for view in View::ALL {
                 screen(view, width, height, false);

@@ -17,7 +17,7 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// One request, for programs.
+/// JSON or CSV row of a request.
 #[derive(Debug, Serialize)]
 struct InFlightRow<'a> {
     time: &'a str,

@@ -8,16 +8,16 @@ use miot_proto::command::{OperatorReply, OperatorRequest};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::Duration;
 
-/// A log-server that is away is called again after so long, at the soonest.
-const AGAIN: Duration = Duration::from_secs(1);
-/// Seconds of the history.
+/// Least interval between attempts to connect.
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
+/// Length of the history, seconds.
 const HISTORY: u32 = 300;
 
-/// A log-server, called again when its connection breaks.
+/// Connection to a log-server, reopened after it breaks.
 pub(crate) struct Live {
     address: String,
     tls: Tls,
-    /// While it is good.
+    /// Connection, while it works.
     stream: Option<Box<dyn Stream + Send>>,
 }
 
@@ -32,7 +32,7 @@ impl Live {
         operator(&self.address, &self.tls, Duration::ZERO)
     }
 
-    /// What happens now.
+    /// Requests the current activity.
     pub(crate) fn ask(&mut self, window: ActivityWindow) -> anyhow::Result<ClusterActivity> {
         let mut stream = self.stream.take().map_or_else(|| self.call(), Ok)?;
         let request = OperatorRequest::Watch { window, top: 100, step: 1, steps: HISTORY };
@@ -41,7 +41,7 @@ impl Live {
         Ok(*watched)
     }
 
-    /// Asks until the other side is gone.
+    /// Polls until the receiver is dropped.
     pub(crate) fn run(
         mut self,
         orders: &Receiver<Order>,
@@ -55,8 +55,8 @@ impl Live {
                 }
                 Err(error) => Err(UpdateError { reason: chain(&error), is_over: false }),
             };
-            let pause = if update.is_ok() { interval } else { interval.max(AGAIN) };
-            // A screen that does not keep up gets the next one.
+            let pause = if update.is_ok() { interval } else { interval.max(RECONNECT_INTERVAL) };
+            // A slow screen skips this update and gets the next one.
             if let Err(TrySendError::Disconnected(_)) = updates.try_send(update) {
                 return;
             }

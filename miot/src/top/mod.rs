@@ -33,14 +33,14 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Rows per kind that a snapshot has at least.
+/// Least number of rows per kind in a snapshot.
 const ROWS: usize = 200;
-/// A log-server forgets who says nothing for a minute.
+/// Longest interval between updates. A log-server closes connections that are silent for a minute.
 const MOST_INTERVAL: Duration = Duration::from_secs(30);
 /// Default pause between two updates.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Show what programs do to files: by cluster, node, job, process, file and operation; or what hangs
+/// Show current I/O by cluster, node, job, process, file and operation, or requests in progress
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -66,7 +66,8 @@ pub(crate) struct Arguments {
     /// List the requests in progress on this node instead
     #[arg(long)]
     in_flight: bool,
-    /// Print once instead of a screen, for a trace directory its whole time; implied by --format json or csv
+    /// Print once instead of a screen, for a trace directory its whole time; implied by --format
+    /// json or csv
     #[arg(long)]
     once: bool,
     /// Interval between updates [default: 1s]; with --in-flight: print repeatedly
@@ -147,7 +148,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Where numbers come from.
+/// Source of the numbers.
 enum Source {
     Live(Live),
     Replay(Box<Replay>),
@@ -170,7 +171,7 @@ fn once(source: &str, since: Option<i64>, arguments: &Arguments) -> anyhow::Resu
     let mut activity = Replay::open(Path::new(source), since)?.all()?;
     let window = arguments.window.unwrap_or(ActivityWindow::Whole);
     if window != ActivityWindow::Whole {
-        // The second of the last event is over.
+        // Complete the second of the last event.
         activity.advance(activity.last().saturating_add(1_000_000_000));
     }
     let snapshot = activity.snapshot(window, ROWS);

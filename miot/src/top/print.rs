@@ -10,10 +10,10 @@ use miot_trace_events::text::time as moment;
 use serde::Serialize;
 use std::io::Write;
 
-/// Characters of a printed line.
+/// Width of a printed line, characters.
 const WIDTH: usize = 120;
 
-/// A row, for programs.
+/// JSON or CSV row.
 #[derive(Serialize)]
 struct Record<'a> {
     view: &'a str,
@@ -36,7 +36,7 @@ struct Record<'a> {
     missed: u64,
 }
 
-/// Prints a view of a snapshot; as JSON all of it, in one object.
+/// Prints a view of a snapshot. JSON contains all views in one object.
 pub(crate) fn snapshot(
     snapshot: &ActivitySnapshot,
     window: ActivityWindow,
@@ -58,7 +58,7 @@ pub(crate) fn snapshot(
     Ok(())
 }
 
-/// The cluster's own row is its view, else the rows of the view.
+/// Returns the rows of the view. The view of the cluster has a single row.
 fn rows(snapshot: &ActivitySnapshot, view: View) -> &[ActivityRow] {
     match view {
         View::Cluster => std::slice::from_ref(&snapshot.cluster),
@@ -116,7 +116,7 @@ fn line(columns: &[Column], text: impl Fn(Column) -> String) -> String {
     cells.collect::<Vec<_>>().join(" ").trim_end().to_owned()
 }
 
-/// What the cluster does, in two lines.
+/// Describes the activity of the cluster in two lines.
 pub(crate) fn summary(snapshot: &ActivitySnapshot, window: ActivityWindow) -> [String; 2] {
     let cluster = &snapshot.cluster;
     let (per, unit) = if window == ActivityWindow::Whole { (1.0, "") } else { (snapshot.seconds, "/s") };

@@ -14,33 +14,33 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
-/// How often rows are taken in.
+/// Interval at which rows are added.
 const STEP: Duration = Duration::from_millis(50);
-/// Processes and losses are read again at most so often.
+/// Least interval at which processes and losses are read again.
 const SIDE_EVERY: Duration = Duration::from_secs(1);
-/// Steps of the history: as many as a wide terminal has columns.
+/// Number of steps of the history: the number of columns of a wide terminal.
 const HISTORY: usize = 300;
 const SECOND: i64 = 1_000_000_000;
 
-/// A trace as it was played up to some moment.
+/// Playback of a trace up to a point in time.
 pub(crate) struct Replay {
     dir: PathBuf,
     follow: Follow,
     since: i64,
     activity: Activity,
-    /// Read and not yet shown.
+    /// Batches that were read but not shown yet.
     waiting: VecDeque<RecordBatch>,
-    /// Losses that are not shown yet, and how many have been read.
+    /// Losses that are not shown yet, and the number of losses read.
     losses: VecDeque<RecordBatch>,
     losses_read: usize,
     side_read: Option<Instant>,
-    /// Nanoseconds since 1970; `None` before the first event.
+    /// Time of the playback, nanoseconds since 1970; `None` before the first event.
     clock: Option<i64>,
     ended: bool,
 }
 
 impl Replay {
-    /// From the beginning, or from the events that completed at or after `since`.
+    /// Opens a trace at its start, or at the events that completed at or after `since`.
     pub(crate) fn open(dir: &Path, since: Option<i64>) -> anyhow::Result<Replay> {
         let from = since.map_or(follow::FollowFrom::Start, follow::FollowFrom::Time);
         let mut replay = Replay {
@@ -59,7 +59,7 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Everything that is there, in one go.
+    /// Returns the activity of the whole trace.
     pub(crate) fn all(mut self) -> anyhow::Result<Activity> {
         while self.read()? {
             while let Some(batch) = self.waiting.pop_front() {
@@ -72,7 +72,7 @@ impl Replay {
         Ok(self.activity)
     }
 
-    /// Plays until the other side is gone.
+    /// Plays until the receiver is dropped.
     pub(crate) fn run(
         mut self,
         orders: &Receiver<Order>,
@@ -108,7 +108,7 @@ impl Replay {
             let state = SourceState::Replay { at: self.clock.unwrap_or(0), speed, paused, ended: self.ended };
             let (snapshot, history) =
                 (self.activity.snapshot(window, super::ROWS), self.activity.history(1, HISTORY));
-            // A screen that does not keep up gets the next one.
+            // A slow screen skips this update and gets the next one.
             match updates.try_send(Ok(Update { snapshot, window, history, state })) {
                 Ok(()) | Err(TrySendError::Full(_)) => {}
                 Err(TrySendError::Disconnected(_)) => return,
@@ -116,7 +116,7 @@ impl Replay {
         }
     }
 
-    /// Lets so many nanoseconds pass.
+    /// Advances the clock by `passed` nanoseconds.
     fn play(&mut self, passed: f64) -> anyhow::Result<()> {
         if self.waiting.is_empty() && self.read()? {
             let (first, last) = self
@@ -127,7 +127,8 @@ impl Replay {
             if self.clock.is_none() {
                 self.clock = Some(first);
             }
-            // It was waited for: shown as it comes, not at its time after what had been the end.
+            // The playback had reached the end: show new rows at once, not at their time after the
+            // former end.
             if std::mem::take(&mut self.ended) {
                 self.clock = self.clock.max(Some(last));
             }
@@ -148,13 +149,13 @@ impl Replay {
                 self.read()?;
             }
             if Instant::now() > enough && self.waiting.front().is_some() {
-                // Faster than it can be read: the clock waits.
+                // The playback is faster than reading: stop the clock.
                 self.clock = Some(time(&batch, batch.num_rows() - 1));
                 return Ok(());
             }
         }
         if self.waiting.is_empty() {
-            // The second of the last event is over, and nothing else is known of the time after.
+            // Complete the second of the last event. Later times are unknown.
             self.ended = true;
             let end = (self.activity.last().div_euclid(SECOND) + 1) * SECOND;
             self.clock = Some(clock.min(end));
@@ -177,7 +178,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Reads some rows; false if there are none at present.
+    /// Reads some rows; returns false if there are none at present.
     fn read(&mut self) -> anyhow::Result<bool> {
         loop {
             let batches = self.follow.poll()?;
@@ -196,14 +197,14 @@ impl Replay {
         }
     }
 
-    /// On to the time of the next event.
+    /// Advances the clock to the next event.
     fn skip_to_next(&mut self) {
         if let Some(next) = self.waiting.front().map(|batch| time(batch, 0)) {
             self.clock = self.clock.max(Some(next));
         }
     }
 
-    /// Takes in what is known of processes, and the losses that are new.
+    /// Reads processes and new losses.
     fn read_side(&mut self) -> anyhow::Result<()> {
         self.side_read = Some(Instant::now());
         let reader = unread::open(&self.dir).context("cannot read its processes")?;
@@ -236,9 +237,9 @@ impl Replay {
     }
 }
 
-/// Speeds that can be chosen.
+/// Least speed of the playback.
 pub(crate) const LEAST_SPEED: f64 = 1.0 / 1024.0;
-/// See [`LEAST_SPEED`].
+/// Greatest speed of the playback.
 pub(crate) const MOST_SPEED: f64 = (1u64 << 20) as f64;
 
 fn times(batch: &RecordBatch) -> &[i64] {
@@ -251,7 +252,7 @@ fn time(batch: &RecordBatch, row: usize) -> i64 {
     times(batch).get(row).copied().unwrap_or(0)
 }
 
-/// How many rows stand before the first that is at `time` or later.
+/// Returns the number of rows before the first row at `time` or later.
 fn before(batch: &RecordBatch, time: i64) -> usize {
     let times = times(batch);
     times.iter().position(|at| *at >= time).unwrap_or(times.len())

@@ -12,11 +12,11 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::time::Duration;
 
-/// How often it is looked for keys and news.
+/// Interval at which keys and updates are polled.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Shows what a source tells until somebody quits. The source runs in a thread of its own, so that keys are answered
-/// also while it reads.
+/// Shows the updates of a source until the user quits. The source runs in a separate thread, so
+/// that the screen responds to keys while the source reads.
 pub(crate) fn show(
     mut state: ScreenState,
     source: impl FnOnce(&Receiver<Order>, &SyncSender<Result<Update, UpdateError>>) + Send + 'static,
@@ -26,7 +26,7 @@ pub(crate) fn show(
     let (orders, ordered) = channel();
     let (updates, updated) = sync_channel(1);
     std::thread::Builder::new().name("miot-top".into()).spawn(move || source(&ordered, &updates))?;
-    // Also sets a panic hook that gives the terminal back.
+    // Also sets a panic hook that restores the terminal.
     let mut terminal = ratatui::try_init().context("cannot take over the terminal")?;
     let shown = serve(&mut terminal, &mut state, &orders, &updated);
     ratatui::restore();
@@ -37,11 +37,12 @@ pub(crate) fn show(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends the program at the first signal, as if it were not caught. From a thread of its own: on a terminal that is gone,
-/// the reading of keys never comes back (it takes the end of the file for a wait that is over).
+/// Ends the program at the first signal, as if the signal were not caught. It runs in a separate
+/// thread, because reading keys never returns after the terminal was closed: the library treats the
+/// end of the file as an expired wait.
 fn end_on(signals: &mut Signals) {
     if let Some(number) = signals.forever().next() {
-        // It fails on a terminal that is gone.
+        // Restoring fails if the terminal was closed.
         let _ = ratatui::try_restore();
         std::process::exit(128 + number);
     }
@@ -74,7 +75,7 @@ fn serve(
             Ok(Ok(update)) => (state.update, state.trouble) = (Some(update), None),
             Ok(Err(trouble)) => state.trouble = Some(trouble),
             Err(TryRecvError::Disconnected) if !is_over => {
-                let reason = "there is nothing more to show".to_owned();
+                let reason = "the source has ended".to_owned();
                 state.trouble = Some(UpdateError { reason, is_over: true });
             }
             Err(_) => continue,

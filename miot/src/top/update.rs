@@ -3,17 +3,17 @@
 use miot_activity::{ActivityHistory, ActivitySnapshot, ActivityWindow, MAX_WINDOW_SECONDS};
 use miot_proto::status::ClusterStatus;
 
-/// What is shown.
+/// Content of the screen.
 #[derive(Clone, Debug)]
 pub(crate) struct Update {
     pub(crate) snapshot: ActivitySnapshot,
-    /// Over which time the snapshot is.
+    /// Window of the snapshot.
     pub(crate) window: ActivityWindow,
     pub(crate) history: ActivityHistory,
     pub(crate) state: SourceState,
 }
 
-/// Where it comes from, and how far it is.
+/// Source of the update, and its progress.
 #[derive(Clone, Debug)]
 pub(crate) enum SourceState {
     /// A trace directory is played back.
@@ -22,33 +22,33 @@ pub(crate) enum SourceState {
         at: i64,
         speed: f64,
         paused: bool,
-        /// Everything that is in the directory has been shown.
+        /// All of the directory has been shown.
         ended: bool,
     },
-    /// A log-server, and how it and its nodes are.
+    /// A log-server, with its status and that of its nodes.
     Live(Box<ClusterStatus>),
 }
 
-/// Why there is no update.
+/// Reason why there is no update.
 #[derive(Clone, Debug)]
 pub(crate) struct UpdateError {
     pub(crate) reason: String,
-    /// There will be no further one.
+    /// True if no further update follows.
     pub(crate) is_over: bool,
 }
 
-/// What somebody wants.
+/// Command of the user.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Order {
     Window(ActivityWindow),
-    /// Twice as fast, or half.
+    /// Double the speed, or halve it.
     Faster(bool),
     Pause,
-    /// On to the next event.
+    /// Skip to the next event.
     Next,
 }
 
-/// Windows to choose from, in turn.
+/// Windows to cycle through.
 pub(crate) const WINDOWS: [ActivityWindow; 4] = [
     ActivityWindow::Seconds(1),
     ActivityWindow::Seconds(10),

@@ -6,7 +6,7 @@ use miot_activity::{ActivityRow, ActivityWindow};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::ops::ControlFlow;
 
-/// See the module.
+/// State of the screen.
 #[derive(Debug)]
 pub(crate) struct ScreenState {
     /// The trace directory or the log-server.
@@ -15,20 +15,20 @@ pub(crate) struct ScreenState {
     pub(crate) window: ActivityWindow,
     pub(crate) sort: Column,
     pub(crate) reversed: bool,
-    /// Only rows whose name, node or job has this in it.
+    /// Substring of name, node or job that selects rows.
     pub(crate) filter: String,
-    /// The filter is being typed.
+    /// True while the user types the filter.
     pub(crate) is_typing: bool,
-    /// Rows above the first that is shown.
+    /// Number of rows above the first visible row.
     pub(crate) scroll: usize,
-    /// Rows of the table that fit on the screen, as it was drawn last.
+    /// Number of rows of the table that fit on the screen, as last drawn.
     pub(crate) page: usize,
-    /// Characters of a line, likewise.
+    /// Number of characters of a line, as last drawn.
     pub(crate) width: usize,
     pub(crate) help: bool,
     pub(crate) colours: bool,
     pub(crate) update: Option<Update>,
-    /// Why nothing newer is shown.
+    /// Reason why the screen is not up to date.
     pub(crate) trouble: Option<UpdateError>,
 }
 
@@ -52,7 +52,7 @@ impl ScreenState {
         }
     }
 
-    /// The rows of the present view, in order.
+    /// Returns the rows of the current view, in order.
     pub(crate) fn rows(&self) -> Vec<&ActivityRow> {
         let Some(update) = &self.update else { return Vec::new() };
         let has = |text: &str| text.to_lowercase().contains(&self.filter.to_lowercase());
@@ -74,7 +74,7 @@ impl ScreenState {
         rows
     }
 
-    /// What a key does; `Break` ends.
+    /// Handles a key; `Break` quits.
     pub(crate) fn key(&mut self, key: KeyEvent) -> ControlFlow<(), Option<Order>> {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return ControlFlow::Break(());

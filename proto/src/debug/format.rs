@@ -238,7 +238,8 @@ impl Cursor<'_> {
 /// use miot_proto::debug::{argument_kind, argument_kinds};
 /// let mut found = [0; 24];
 /// assert_eq!(argument_kinds(b"%-5d %.3s %zu", &mut found), Some(3));
-/// assert_eq!(found[..3], [argument_kind::INT, argument_kind::TEXT_UP_TO | 3 << 8, argument_kind::LONG]);
+/// let text = argument_kind::TEXT_UP_TO | 3 << 8;
+/// assert_eq!(found[..3], [argument_kind::INT, text, argument_kind::LONG]);
 /// assert_eq!(argument_kinds(b"%n", &mut found), None);
 /// ```
 #[must_use]

@@ -11,7 +11,8 @@ use super::{CUT, MAX_ARGUMENTS, NULL, argument_kinds};
 ///
 /// ```
 /// use miot_proto::debug::message;
-/// let arguments: Vec<u8> = [(-7i64) as u64, 4].iter().flat_map(|w| w.to_le_bytes()).chain(*b"file").collect();
+/// let words = [(-7i64) as u64, 4];
+/// let arguments: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).chain(*b"file").collect();
 /// assert_eq!(message(b"%5d|%6s\n", &arguments), b"   -7|  file\n");
 /// ```
 #[must_use]

@@ -7,8 +7,9 @@
 //! Path 2 holds the arguments:
 //!
 //! ```text
-//! one u64 per argument, in order: an integer (sign-extended from its type), a pointer, the bits of an f64
-//!     (a `long double` is rounded to one), or of a string its length in bytes | CUT, or NULL
+//! one u64 per argument, in order: an integer (sign-extended from its type), a pointer, the bits of
+//!     an f64 (a `long double` is rounded to one), or of a string its length in bytes | CUT,
+//!     or NULL
 //! the bytes of the strings, in order, without terminating zeros
 //! ```
 //!

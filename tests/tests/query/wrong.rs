@@ -55,14 +55,14 @@ fn sql_that_is_not_understood_gets_a_hint() {
             "SELECT max(time), max(CAST(time AS BIGINT)) FROM events",
             &["have the same name", "Consider aliasing"],
         ),
-        ("DROP TABLE events", &["a trace is only read"]),
-        ("DELETE FROM events", &["a trace is only read"]),
-        ("CREATE TABLE x AS SELECT 1", &["a trace is only read"]),
-        ("COPY events TO 'x.parquet'", &["a trace is only read"]),
+        ("DROP TABLE events", &["a trace is read-only"]),
+        ("DELETE FROM events", &["a trace is read-only"]),
+        ("CREATE TABLE x AS SELECT 1", &["a trace is read-only"]),
+        ("COPY events TO 'x.parquet'", &["a trace is read-only"]),
     ] {
         fails(&ask(&trace, sql), 2, said);
     }
-    fails(&asked(&[] as &[&str]), 2, &["which trace?"]);
+    fails(&asked(&[] as &[&str]), 2, &["no trace given"]);
     fails(&asked(&["-t", "a", "b", "SELECT 1"]), 2, &["give only the SQL"]);
     assert!(!Path::new("x.parquet").exists());
 }

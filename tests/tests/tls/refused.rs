@@ -38,8 +38,8 @@ fn log_clients_that_have_no_business_here() {
         ("late", Some(site.papers("node/late")), 3, "has expired"),
         ("other", None, 3, "speaks TLS only"),
         ("other", Some(good()), 2, "for `good`, not for the node `other`"),
-        ("other", Some(site.papers("reader/alice")), 2, "one of a node is needed"),
-        ("other", Some(site.papers("server/localhost")), 2, "one of a node is needed"),
+        ("other", Some(site.papers("reader/alice")), 2, "one of a node is required"),
+        ("other", Some(site.papers("server/localhost")), 2, "one of a node is required"),
     ] {
         let ended = site.ended(node, papers.as_ref());
         assert_eq!(ended.code(), code, "{node}: {}", ended.stderr);
@@ -108,7 +108,7 @@ fn a_server_that_is_not_the_one_that_was_called() {
     let node = Papers::new(&dir, "node/good");
     let ended = run(&mut server_command(port, &place.join("trace"), Some(&node)));
     assert_eq!(ended.code(), 2, "{}", ended.stderr);
-    assert!(ended.stderr.contains("one of a server is needed"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("one of a server is required"), "{}", ended.stderr);
 
     let elsewhere = Papers::new(&dir, "server/logs.example.org");
     let server = ready(&mut server_command(port, &place.join("trace"), Some(&elsewhere)));

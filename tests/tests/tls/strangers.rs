@@ -64,9 +64,9 @@ fn nobody_speaks_for_another() {
         (&good, Role::Node, "Good", Wanted::Node, "not for the node `Good`"),
         (&good, Role::Node, "new", Wanted::Node, "not for the node `new`"),
         (&site.papers("node/Other"), Role::Node, "other", Wanted::Node, "for `Other`"),
-        (&good, Role::Node, "good", Wanted::Tail, "one of a node, and this is for a reader"),
-        (&alice, Role::Reader, "alice", Wanted::Node, "one of a reader, and this is for a node"),
-        (&alice, Role::Reader, "other", Wanted::Node, "one of a reader, and this is for a node"),
+        (&good, Role::Node, "good", Wanted::Tail, "is for a node, but this requires a reader"),
+        (&alice, Role::Reader, "alice", Wanted::Node, "is for a reader, but this requires a node"),
+        (&alice, Role::Reader, "other", Wanted::Node, "is for a reader, but this requires a node"),
     ] {
         let said = answer(&site, papers, own, &introduction(name, wanted));
         let Some(Message::Refused { reason, .. }) = said else { panic!("{name} as {wanted:?}: {said:?}") };

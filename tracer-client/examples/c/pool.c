@@ -1,5 +1,5 @@
-/* A file-system client with a pool of workers: callers queue requests, workers serve them and notify
- * the callers. Its "servers" are the files of a folder. See docs/hooks/instrument.md.
+/* A file-system client with a pool of workers: callers queue requests, workers serve them and
+ * notify the callers. Its "servers" are the files of a directory. See docs/hooks/instrument.md.
  *
  *   cc pool.c $(pkg-config --cflags --libs miot) -pthread -o pool
  *   miot run -- ./pool FOLDER CALLERS REQUESTS
@@ -18,8 +18,8 @@
 
 enum { WORKERS = 4, DEPTH = 8, BLOCK = 4096 };
 
-/* MIOT: the debug log of this client. The mask selects the recorded messages, which cost some tens of
- * nanoseconds each. */
+/* MIOT: the debug log of this client. The mask selects the recorded messages, which cost some tens
+ * of nanoseconds each. */
 static uint64_t debug_mask = 1;
 #define debug(mask, ...)                    \
     do {                                    \

@@ -135,7 +135,8 @@ pub struct Record {
     pub interrupted: bool,
 }
 
-/// Returns paths that make a record of `slots` slots, at max_records 129. Their contents depend on `tag`.
+/// Returns paths that make a record of `slots` slots, at max_records 129. Their contents depend on
+/// `tag`.
 #[must_use]
 pub fn paths(slots: u64, tag: u64) -> (Vec<u8>, Vec<u8>) {
     // The second slot has 8 bytes before the paths.
@@ -169,7 +170,8 @@ pub trait Subject {
     fn exit(&mut self, thread: usize);
     /// Sets the policy for full lanes, and the filter.
     fn set(&mut self, when_full: WhenFull, filter: Filter);
-    /// Makes the consumer read at least `max_records` records of each lane, or all if there are fewer.
+    /// Makes the consumer read at least `max_records` records of each lane, or all if there are
+    /// fewer.
     fn drain(&mut self, max_records: usize);
     /// Kills all threads. The consumer reads the remaining records and ends all streams.
     fn kill(&mut self);

@@ -99,7 +99,7 @@ pub(crate) struct Thread {
 
 const _: () = assert!(size_of::<Thread>() <= tls::BYTES && !std::mem::needs_drop::<Thread>());
 
-/// A request between its begin and its end. If it is not ended with [`end`], [`cancel`] it.
+/// A request between its start and its end. If it is not ended with [`end`], [`cancel`] it.
 #[derive(Clone, Copy, Debug)]
 pub struct StartedRequest {
     begin: u64,
@@ -133,7 +133,7 @@ impl Completion {
 }
 
 impl StartedRequest {
-    /// Begin of the request, raw ticks.
+    /// Start of the request, raw ticks.
     #[must_use]
     pub fn ticks(&self) -> u64 {
         self.begin
@@ -258,7 +258,8 @@ impl Thread {
         //   function;
         // - both stay mapped for `'a`: the mapping of the segment is never removed in this process
         //   image;
-        // - nobody holds a `&mut` to them: both types consist of atomics and are only shared.
+        // - no other code holds a `&mut` to them: both types consist of atomics and are only
+        //   shared.
         unsafe { (&*self.lane, std::slice::from_raw_parts(self.slots, self.producer.capacity() as usize)) }
     }
 }
@@ -481,7 +482,7 @@ pub fn submit(op: Op) -> Option<AsyncRequest> {
 ///
 /// The parent of the event is the request during which it was submitted. If another thread
 /// submitted it, the event has no parent, because requests are numbered per thread; the event then
-/// names that thread as its caller. A request submitted by the begin of a split MPI-IO collective
+/// names that thread as its caller. A request submitted by the start of a split MPI-IO collective
 /// gets the end of that collective as its parent.
 pub fn complete(submitted: AsyncRequest, mut done: Completion, ext: &Ext<'_>) -> bool {
     done.flags |= flag::ASYNC;

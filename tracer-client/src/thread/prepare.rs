@@ -1,4 +1,4 @@
-//! Set-up at the begin of a request: attaches to a log-client, claims a lane, replaces it by a
+//! Set-up at the start of a request: attaches to a log-client, claims a lane, replaces it by a
 //! larger one.
 
 use super::{NO_LOG_CLIENT, Thread, slow_path};
@@ -43,8 +43,8 @@ impl Purpose {
     }
 }
 
-/// The slow part of a begin: removes the obstacles to recording. Returns false if the request must
-/// not be recorded.
+/// Slow path of the start of a request: removes the obstacles to recording. Returns false if the
+/// request must not be recorded.
 #[cold]
 #[inline(never)]
 pub(super) fn prepare(thread: *mut Thread, purpose: Purpose) -> bool {

@@ -16,18 +16,19 @@ use std::time::SystemTime;
 use tokio::task::spawn_blocking;
 use url::Url;
 
-/// Events of sealed parts that are whole are read by the query engine, everything else by the trace store.
+/// The query engine reads the events of undamaged sealed parts, the trace store reads everything
+/// else.
 #[derive(Debug)]
 pub(crate) struct Local {
     dir: PathBuf,
     reader: Arc<Reader>,
-    /// Parts that retention had removed.
+    /// Number of parts that retention had removed.
     removed: u64,
     verify: bool,
 }
 
 impl Local {
-    /// The trace. `verify`: sealed events are compared with their checksums before they are read.
+    /// Opens a trace. With `verify`, the checksums of sealed events are verified before reading.
     pub(crate) fn open(dir: &Path, verify: bool) -> anyhow::Result<Local> {
         let dir = std::path::absolute(dir)?;
         let reader = Reader::tolerant(&dir)?;
@@ -35,7 +36,7 @@ impl Local {
         Ok(Local { dir, reader: Arc::new(reader), removed, verify })
     }
 
-    /// What could not be read so far.
+    /// Returns everything that could not be read so far.
     pub(crate) fn unread(&self) -> Vec<UnreadItem> {
         self.reader.unread().all()
     }
@@ -86,7 +87,8 @@ impl Local {
     }
 }
 
-/// Sealed parts whose events are not what was written: the trace store reads what can be read of them. A file is compared once, as long as it is the same.
+/// Returns sealed parts whose events have a wrong checksum. The trace store reads the readable rest
+/// of them. An unchanged file is verified once.
 fn damaged(reader: &Reader) -> Result<BTreeSet<u64>, Error> {
     static WHOLE: Mutex<BTreeSet<(PathBuf, u64, Option<SystemTime>)>> = Mutex::new(BTreeSet::new());
     let mut damaged = BTreeSet::new();
@@ -108,5 +110,5 @@ fn damaged(reader: &Reader) -> Result<BTreeSet<u64>, Error> {
 
 fn url(path: &Path) -> Result<Url> {
     Url::from_file_path(path)
-        .map_err(|()| DataFusionError::Plan(format!("{} has no address", path.display())))
+        .map_err(|()| DataFusionError::Plan(format!("{} cannot be expressed as a URL", path.display())))
 }

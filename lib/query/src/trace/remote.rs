@@ -17,14 +17,14 @@ use std::path::Path;
 use std::sync::Arc;
 use url::Url;
 
-/// The files of each table.
+/// Files of each table.
 #[derive(Debug)]
 pub(crate) struct Remote {
     files: BTreeMap<Table, Vec<Url>>,
 }
 
 impl Remote {
-    /// The trace, and which parts of it are missing.
+    /// Opens a trace. Returns it and its missing parts.
     pub(crate) async fn open(context: &SessionContext, url: &Url) -> anyhow::Result<(Remote, MissingParts)> {
         let store = store(url).with_context(|| format!("{url} cannot be reached"))?;
         let mut root = url.clone();
@@ -34,7 +34,7 @@ impl Remote {
         let manifest = match store.get(&key(MANIFEST)?).await {
             Ok(found) => found.bytes().await?,
             Err(object_store::Error::NotFound { .. }) => {
-                return Err(anyhow!("{url} is not a MIOT trace: there is no {MANIFEST}"));
+                return Err(anyhow!("{url} is not a MIOT trace: it has no {MANIFEST}"));
             }
             Err(error) => return Err(error).with_context(|| format!("{url} cannot be read")),
         };
@@ -86,7 +86,7 @@ fn store(url: &Url) -> Result<Arc<dyn ObjectStore>> {
     })
 }
 
-/// Names in a folder, and what they hold.
+/// Lists the names in a directory and their contents.
 async fn list(store: &dyn ObjectStore, folder: &Key) -> object_store::Result<Vec<(String, TableFile)>> {
     let found = match store.list_with_delimiter(Some(folder)).await {
         Err(object_store::Error::NotFound { .. }) => return Ok(Vec::new()),
@@ -96,7 +96,7 @@ async fn list(store: &dyn ObjectStore, folder: &Key) -> object_store::Result<Vec
     Ok(names.filter_map(|name| Some((name.to_owned(), TableFile::from_name(name)?))).collect())
 }
 
-/// The parts that are missing among those sealed, and the files that count: see the rules of `miot_trace_store`.
+/// Returns the missing sealed parts and the valid files, by the rules of `miot_trace_store`.
 fn wanted(holds: &BTreeMap<Table, Vec<(String, TableFile)>>) -> (MissingParts, BTreeMap<Table, Vec<String>>) {
     let of = |table: Table| holds.get(&table).into_iter().flatten();
     let carried = |(_, holds): &(String, TableFile)| match holds {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_are_not_there_and_were_not_removed_are_missing() {
+    fn absent_parts_that_were_not_removed_are_missing() {
         let missing = |events: &[u64], carried: Option<u64>| {
             let events = events.iter().map(|part| (String::new(), TableFile::Part(*part)));
             let carried = carried.map(|first| (String::new(), TableFile::Carried(first)));

@@ -13,10 +13,10 @@ use object_store::ObjectStoreExt as _;
 use std::sync::Arc;
 use url::Url;
 
-/// Files whose metadata is asked for at a time.
+/// Number of files whose metadata is requested concurrently.
 const AT_ONCE: usize = 16;
 
-/// The rows of these files, which must have the columns of the table.
+/// Returns the rows of these files, which must have the columns of the table.
 pub(crate) async fn table(
     context: &SessionContext,
     table: Table,
@@ -32,7 +32,7 @@ pub(crate) async fn table(
         async move {
             let store = state.runtime_env().object_store(&path)?;
             let found = store.head(path.prefix()).await?;
-            // An empty file would count as one without rows.
+            // An empty file would be read as a file without rows.
             if found.size == 0 {
                 return Err(damaged(&path, "it is empty"));
             }
@@ -57,10 +57,11 @@ pub(crate) async fn table(
 }
 
 fn damaged(path: &ListingTableUrl, reason: &str) -> DataFusionError {
-    DataFusionError::Execution(format!("{path} is damaged: {reason}; `miot fsck` says what else is wrong"))
+    DataFusionError::Execution(format!("{path} is damaged: {reason}; `miot fsck` reports further damage"))
 }
 
-/// The same type, or names out of a dictionary whose keys an earlier version made narrower.
+/// Returns whether the types are equal, or both are dictionaries of names. An earlier version wrote
+/// narrower keys.
 fn is_alike(found: &DataType, wanted: &DataType) -> bool {
     match (found, wanted) {
         (DataType::Dictionary(_, found), DataType::Dictionary(_, wanted)) => found == wanted,
@@ -71,7 +72,7 @@ fn is_alike(found: &DataType, wanted: &DataType) -> bool {
 /// The columns of a file differ from those of its table.
 #[derive(Debug, thiserror::Error)]
 enum WrongColumns {
-    #[error("`{found}` {found_type} is where `{wanted}` {wanted_type} should be")]
+    #[error("`{found}` {found_type} is in the place of `{wanted}` {wanted_type}")]
     Other { found: String, found_type: DataType, wanted: String, wanted_type: DataType },
     #[error("`{0}` is missing")]
     Missing(String),

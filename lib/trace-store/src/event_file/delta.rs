@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! varint 128 · varint 4 · varint count · zigzag first value
-//! block:  zigzag least difference · u8 width × 4 · 4 × 32 differences minus the least, `width` bits each
+//! block:  zigzag least difference · u8 width × 4 ·
+//!         4 × 32 differences minus the least, `width` bits each
 //! ```
 //!
 //! After Lemire and Boytsov, "Decoding billions of integers per second through vectorization"

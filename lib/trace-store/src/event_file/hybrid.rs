@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! run:    varint count << 1 · the number in whole bytes, little-endian
-//! packed: varint groups << 1 | 1 · eight numbers per group, `width` bits each from the lowest bit on
+//! packed: varint groups << 1 | 1 ·
+//!         eight numbers per group, `width` bits each from the lowest bit on
 //! ```
 
 /// Numbers in a packed group.

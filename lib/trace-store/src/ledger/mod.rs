@@ -1,8 +1,10 @@
 //! The ledger: counts of the rows of a trace and ends of the streams, in files apart from the rows.
 //!
 //! ```text
-//! DIR/ledger/part-000001.live      live part: one line per commit, appended when its rows are durable
-//! DIR/ledger/part-000001.sealed    sealed part: one line, durable before the events are renamed into place
+//! DIR/ledger/part-000001.live     live part: one line per commit, appended when its rows are
+//!                                 durable
+//! DIR/ledger/part-000001.sealed   sealed part: one line, durable before the events are renamed
+//!                                 into place
 //! ```
 //!
 //! Each line is a CRC-32C, a space, and JSON. A line of a live part is written after its rows are

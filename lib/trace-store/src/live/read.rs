@@ -241,7 +241,7 @@ impl LiveReader {
         };
         let start = self.position + (PREFIX + size) as u64;
         if end - start < body_length {
-            // The begin of a message that is being written is valid.
+            // The start of a message that is being written is valid.
             let is_cut = check[..4] == CHECK_TAG && body_of(&message) == Some(body_length);
             return Ok(Err(if is_cut { StopReason::Partial } else { StopReason::Damaged }));
         }

@@ -5,7 +5,8 @@
 //! magic · a0 · u32 length · blocks of up to 128 KiB: u24 last | type << 1 | size << 3 · content
 //! type 0: the bytes themselves      for a short remainder
 //! type 1: one byte                  if all bytes are the same
-//! type 2: 8 literals, one sequence  the literals, and then a match at distance 8 up to the end of the block
+//! type 2: 8 literals, one sequence  the literals, and then a match at distance 8 up to the end of
+//!                                   the block
 //! ```
 
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];

@@ -62,7 +62,7 @@ pub struct Fidelity {
     pub late_counts: BTreeMap<u64, u64>,
 }
 
-/// Quantiles of the lateness of steps, nanoseconds: from when a step was due to its begin.
+/// Quantiles of the lateness of steps, nanoseconds: from when a step was due to its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LatenessQuantiles {
     /// Median.

@@ -50,7 +50,7 @@ pub struct InitialFiles {
     names: HashMap<Vec<u8>, Option<usize>>,
     /// By process and handle.
     handles: HashMap<(u64, u64), usize>,
-    /// Entries listed since the begin of a directory, by process and handle.
+    /// Entries listed since the start of a directory, by process and handle.
     listed: HashMap<(u64, u64), i64>,
 }
 

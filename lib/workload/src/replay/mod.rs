@@ -66,7 +66,7 @@ pub struct ReplayStep {
     pub flags: u16,
     /// Recorded result; negative = −errno.
     pub result: i64,
-    /// Nanoseconds from the begin of the first step of all threads.
+    /// Nanoseconds from the start of the first step of all threads.
     pub begin: i64,
     /// Completion, in nanoseconds on the same clock.
     pub end: i64,

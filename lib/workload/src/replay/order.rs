@@ -32,7 +32,7 @@ pub(super) struct StepPosition {
     pub(super) number: u32,
     pub(super) begin: i64,
     pub(super) end: i64,
-    /// It is submitted at its begin, and other steps of its thread follow. So it may wait only for
+    /// It is submitted at its start, and other steps of its thread follow. So it may wait only for
     /// steps that had completed by then.
     pub(super) asynchronous: bool,
 }

@@ -72,7 +72,7 @@ struct PlannedThread {
 #[derive(Debug, Default)]
 pub(super) struct PlannedProcess {
     pub(super) traced: TracedProcess,
-    /// Begin of its first step and end of its last one, nanoseconds since the first step of all.
+    /// Start of its first step and end of its last one, nanoseconds since the first step of all.
     pub(super) first: i64,
     last: i64,
     /// Numbers of its first and last step, counted in order of completion.
@@ -252,7 +252,7 @@ impl Planner {
 }
 
 impl PlannedThread {
-    /// Adds an asynchronous request as two steps: its submission at its begin, and its completion.
+    /// Adds an asynchronous request as two steps: its submission at its start, and its completion.
     fn add_asynchronous(&mut self, step: ReplayStep, number: u64) {
         let submission = ReplayStep { part: StepPart::Submit(number), ..step };
         let completion = ReplayStep {
@@ -284,7 +284,7 @@ impl Plan {
         self.threads
     }
 
-    /// Nanoseconds from the begin of the first step to the end of the last.
+    /// Nanoseconds from the start of the first step to the end of the last.
     #[must_use]
     pub fn duration(&self) -> i64 {
         self.processes.iter().map(|process| process.last).max().unwrap_or(0)

@@ -278,7 +278,7 @@ proptest! {
             (made.get_lane(0, at::OLDEST), made.tail(0))
         };
         if asked > 0 {
-            prop_assert_eq!(reader.kept.attempts().last().copied(), Some(asked - 1), "what is there at the end is read");
+            prop_assert_eq!(reader.kept.attempts().last().copied(), Some(asked - 1), "the rest at the end is read");
         }
         prop_assert!(tail - oldest <= SLOTS && MAX_SLOTS as u64 <= SLOTS);
         reader.end();

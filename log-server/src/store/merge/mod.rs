@@ -401,7 +401,8 @@ impl<T> StreamQueue<T> {
     }
 }
 
-/// Takes the rows of a batch from `start` to `bound`, and advances `start`. `None` if there is none.
+/// Takes the rows of a batch from `start` to `bound`, and advances `start`. `None` if there is
+/// none.
 fn take_rows(
     stream: StreamId,
     columns: &Arc<Columns>,

@@ -7,7 +7,7 @@ use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, Scale};
 use miot_trace_analysis::offsets::{READ, WRITTEN};
 use std::fmt::Write as _;
 
-/// Two beside each other.
+/// Width of a plot: two fit side by side.
 const WIDTH: f64 = 528.0;
 const HEIGHT: f64 = 250.0;
 const TOP: f64 = 10.0;
@@ -31,7 +31,8 @@ fn plot(number: usize, file: &FileAccesses) -> Plot {
         found.lowest,
         found.highest
     );
-    // The time of its own requests: what is short in a long trace would be a line.
+    // Show the time range of the file's own requests: a short range in a long trace would be a
+    // line.
     let of_file = Times { begin: found.begin, end: found.end.max(found.begin.saturating_add(1)) };
     plot.axes = (of_file.axis(), "offset in the file".to_owned());
     let own = of_file.scale(LEFT, WIDTH - RIGHT);
@@ -47,7 +48,7 @@ fn plot(number: usize, file: &FileAccesses) -> Plot {
     plot
 }
 
-/// Fields with exactly these bits, those above each other as one shape.
+/// Draws the fields with exactly these bits. Vertically adjacent fields are one shape.
 fn marks(file: &FileAccesses, bits: u8, (x, y): (&Scale, &Scale)) -> String {
     let found = &file.accesses;
     let begin = found.first_column.saturating_sub(found.begin) as f64;
@@ -62,7 +63,7 @@ fn marks(file: &FileAccesses, bits: u8, (x, y): (&Scale, &Scale)) -> String {
         let right = x.at(begin + (f64::from(*column) + 1.0) * found.column as f64);
         let low = y.at(found.first_row as f64 + f64::from(*row) * found.row as f64);
         let high = y.at(found.first_row as f64 + (f64::from(last) + 1.0) * found.row as f64);
-        // What is smaller than a dot would not be seen.
+        // Shapes smaller than a dot would be invisible.
         let (wide, tall) = ((right - left).max(1.4), (low - high).max(1.4));
         let _ = write!(path, "M{left:.1} {high:.1}h{wide:.1}v{tall:.1}h-{wide:.1}z");
     }

@@ -10,7 +10,7 @@ const WIDTH: f64 = 528.0;
 const HEIGHT: f64 = 250.0;
 const TOP: f64 = 10.0;
 
-/// Nothing if nothing moved.
+/// Draws the plot; `None` if no bytes were moved.
 pub(super) fn plot(model: &Model) -> Option<Plot> {
     let peak = model.bursts.total.peak;
     if peak <= 0.0 || model.curve.len() < 2 {

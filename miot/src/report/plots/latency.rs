@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 const HEIGHT: f64 = 300.0;
 const TOP: f64 = 10.0;
-/// Most columns; intervals are put together.
+/// Maximum number of columns. More intervals are merged.
 const COLUMNS: usize = 200;
 
 type Durations = [u64; STEPS];
@@ -30,9 +30,9 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
     let y = Scale { from: lowest as f64, to: highest as f64, start: bottom, end: TOP };
     plot.keys = vec![LegendEntry::Line("median", "median"), LegendEntry::Line("p99", "99th percentile")];
     plot.shades = Some(format!("1 to {} requests in {}", count(most as f64), span(width as u64)));
-    plot.axes = (times.axis(), "how long requests took".to_owned());
+    plot.axes = (times.axis(), "duration of requests".to_owned());
     plot.description = format!(
-        "Numbers of requests by time and by how long they took, from {} to {}; the darkest field has {} requests in {}. Lines: median and 99th percentile.",
+        "Numbers of requests by time and by duration, from {} to {}; the darkest field has {} requests in {}. Lines: median and 99th percentile.",
         span(step_begin(lowest)),
         span(step_begin(highest)),
         count(most as f64),
@@ -46,7 +46,7 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
         let (from, to) = (shifted.at(number as f64 * width), shifted.at((number + 1) as f64 * width));
         for (step, requests) in column.iter().enumerate().filter(|(_, requests)| **requests > 0) {
             let share = (*requests as f64).ln() / (most as f64).ln();
-            // By the logarithm of the number of requests.
+            // The shade follows the logarithm of the number of requests.
             let shade = ((share * (SHADES - 1) as f64).round() as usize).min(SHADES - 1);
             let (base, top) = (y.at(step as f64), y.at(step as f64 + 1.0));
             let (wide, high) = (to - from, base - top);
@@ -68,7 +68,7 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
     plot
 }
 
-/// Where a duration is on the axis of steps.
+/// Returns the position of a duration on the axis of steps.
 fn place(nanoseconds: u64) -> f64 {
     let step = step(nanoseconds);
     let (begin, end) = (step_begin(step) as f64, step_begin(step + 1) as f64);
@@ -87,7 +87,7 @@ fn columns(model: &Model) -> Vec<Durations> {
     model.course.durations.chunks(together).map(sum).collect()
 }
 
-/// The step that holds a quantile.
+/// Returns the step that contains a quantile.
 fn quantile(column: &Durations, share: f64) -> Option<usize> {
     let all: u64 = column.iter().sum();
     let wanted = ((all as f64 * share).ceil() as u64).max(1);

@@ -13,7 +13,7 @@ use super::model::Model;
 use super::times::Times;
 use miot_plot::{Plot, Scale};
 
-/// All plots of a report, in its order; none without events.
+/// Returns all plots of a report in its order; none without events.
 pub(super) fn all(model: &Model) -> Vec<Plot> {
     if model.summary.totals.events == 0 {
         return Vec::new();
@@ -29,18 +29,18 @@ pub(super) fn all(model: &Model) -> Vec<Plot> {
     plots
 }
 
-/// The time of all plots: that of the events.
+/// Returns the time range of all plots, which is the range of the events.
 pub(super) fn times(model: &Model) -> Times {
     Times { begin: model.summary.totals.begin, end: model.summary.totals.end }
 }
 
-/// The scale by which the first interval of the course begins at 0.
+/// Returns the scale on which the first interval of the course begins at 0.
 fn of_course(model: &Model, x: &Scale) -> Scale {
     let shift = shift(model);
     Scale { from: x.from - shift, to: x.to - shift, ..*x }
 }
 
-/// Nanoseconds from the begin of the trace to that of the first interval; not above 0.
+/// Returns nanoseconds from the start of the trace to the start of the first interval; at most 0.
 fn shift(model: &Model) -> f64 {
     model.course.begin.saturating_sub(model.summary.totals.begin) as f64
 }

@@ -8,7 +8,7 @@ use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, Scale, WIDE, staircase, 
 use miot_trace_analysis::timeline::KINDS;
 
 const STRIP: f64 = 96.0;
-/// Between strips, with the name of the layer.
+/// Space between strips, which contains the name of the layer.
 const GAP: f64 = 26.0;
 
 pub(super) fn plot(model: &Model, times: Times) -> Plot {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 const HEIGHT: f64 = 200.0;
 const TOP: f64 = 10.0;
 
-/// Nothing if there are no two of them.
+/// Draws the plot; `None` if there are fewer than two ranks.
 pub(super) fn plot(model: &Model) -> Option<Plot> {
     let ranks = &model.rank_times;
     if ranks.rows.len() < 2 {
@@ -25,7 +25,7 @@ pub(super) fn plot(model: &Model) -> Option<Plot> {
     ];
     let across = match ranks.together {
         0 | 1 => who.to_owned(),
-        together => format!("{who}, of each {together} neighbours the slowest"),
+        together => format!("{who}, the slowest of each {together} neighbors"),
     };
     plot.axes = (across, format!("time in {}", ranks.layer));
     plot.description = format!(
@@ -39,7 +39,7 @@ pub(super) fn plot(model: &Model) -> Option<Plot> {
     let x = Scale { from: 0.0, to: ranks.rows.len() as f64, start: LEFT, end: WIDE - RIGHT };
     let seconds = ticks(most as f64, 4, 1000.0).into_iter().map(|value| (value, span(value as u64)));
     plot.rows((LEFT, WIDE - RIGHT), &y, &seconds.collect::<Vec<_>>());
-    // Bars do not touch if there is room for that.
+    // Leave a gap between bars if there is space.
     let room = x.at(1.0) - x.at(0.0);
     let bar = if room > 4.0 { (room - 1.5).min(60.0) } else { room };
     let mut paths = [("read", String::new()), ("written", String::new()), ("meta", String::new())];

@@ -19,10 +19,10 @@ const NAMES: [&str; 10] = [
 ];
 const STRIP: f64 = 130.0;
 const GAP: f64 = 26.0;
-/// Of the room of a bin, each bar takes so much.
+/// Width of a bar, as a fraction of its bin.
 const BAR: f64 = 0.34;
 
-/// Nothing if nothing moved.
+/// Draws the plot; `None` if no bytes were moved.
 pub(super) fn plot(model: &Model) -> Option<Plot> {
     if model.layers.is_empty() {
         return None;
@@ -56,7 +56,7 @@ fn strip(plot: &mut Plot, layer: &LayerSizes, top: f64, room: f64) {
     for (side, (class, bins)) in (0..).zip(sides) {
         for (bin, requests) in (0..).zip(bins).filter(|(_, requests)| **requests > 0) {
             let left = LEFT + room * (f64::from(bin) + 0.5 + BAR * (f64::from(side) - 1.0));
-            // One request among millions is seen too.
+            // Keep one request among millions visible.
             let high = y.at(*requests as f64).min(bottom - 1.5);
             plot.add(format_args!(
                 "<rect class=\"{class}\" x=\"{left:.1}\" y=\"{high:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{requests} {class}, {}</title></rect>",

@@ -8,8 +8,8 @@ use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, Scale, WIDE, staircase, 
 
 const HEIGHT: f64 = 260.0;
 const TOP: f64 = 10.0;
-/// Most shapes that tell their figures.
-const TOLD: usize = 250;
+/// Maximum number of shapes with a tooltip.
+const TOOLTIPS: usize = 250;
 
 pub(super) fn plot(model: &Model, times: Times) -> Plot {
     let course = &model.course;
@@ -47,14 +47,14 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
     }
     plot.add(format_args!("<path class=\"axis\" d=\"M{LEFT} {zero:.1}H{:.1}\"/>", WIDE - RIGHT));
     plot.columns(&x, bottom, &times.ticks(9));
-    tell(&mut plot, model, times, &shifted, (TOP, bottom));
+    tooltips(&mut plot, model, times, &shifted, (TOP, bottom));
     plot
 }
 
-/// Shapes that nobody sees, which tell their figures when the mouse is over them.
-fn tell(plot: &mut Plot, model: &Model, times: Times, x: &Scale, (top, bottom): (f64, f64)) {
+/// Adds invisible shapes whose tooltips show the figures.
+fn tooltips(plot: &mut Plot, model: &Model, times: Times, x: &Scale, (top, bottom): (f64, f64)) {
     let course = &model.course;
-    let together = course.read.len().div_ceil(TOLD).max(1);
+    let together = course.read.len().div_ceil(TOOLTIPS).max(1);
     for (number, (read, written)) in
         course.read.chunks(together).zip(course.written.chunks(together)).enumerate()
     {
@@ -66,7 +66,7 @@ fn tell(plot: &mut Plot, model: &Model, times: Times, x: &Scale, (top, bottom): 
         let begin = number as f64 * width;
         let (from, to) = (x.at(begin), x.at(begin + width));
         let seconds = width / 1e9;
-        let at = times.tell((begin + super::shift(model)) as i64);
+        let at = times.in_words((begin + super::shift(model)) as i64);
         plot.add(format_args!(
             "<rect class=\"tell\" x=\"{from:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"{:.1}\"><title>{at}: {}/s read, {}/s written</title></rect>",
             to - from,

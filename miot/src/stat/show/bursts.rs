@@ -15,7 +15,7 @@ pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow:
     let bursts = spread.finish();
     match asked.format() {
         Format::Text => {
-            asked.tell_missing(out)?;
+            asked.report_missing(out)?;
             Ok(text(&bursts, out)?)
         }
         Format::Json => asked.json(out, &bursts),
@@ -23,7 +23,7 @@ pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow:
     }
 }
 
-/// One interval in CSV.
+/// CSV row of an interval.
 #[derive(Serialize)]
 struct BurstRow {
     time: String,
@@ -71,7 +71,7 @@ fn text(bursts: &Bursts, out: &mut impl Write) -> std::io::Result<()> {
     }
     for (i, fraction) in FRACTIONS.iter().enumerate() {
         lines.push(line(&format!("time below {:.0} % of peak", fraction * 100.0), &|of| {
-            // Of nothing every fraction is nothing.
+            // Fractions of zero bytes are undefined.
             if of.bytes == 0 { "-".into() } else { percent(of.below[i].share) }
         }));
     }

@@ -15,7 +15,7 @@ pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow:
     let cycles = rates.finish();
     match asked.format() {
         Format::Text => {
-            asked.tell_missing(out)?;
+            asked.report_missing(out)?;
             Ok(text(&cycles, asked.most(), out)?)
         }
         Format::Json => asked.json(out, &cycles),
@@ -27,7 +27,7 @@ fn all(cycles: &Cycles) -> impl Iterator<Item = &Rhythm> {
     cycles.all.iter().chain(&cycles.processes)
 }
 
-/// One cycle in CSV; of a process without any, what is known of it. Times are nanoseconds.
+/// CSV row of a cycle, or of a process without cycles. Times are nanoseconds.
 #[derive(Serialize)]
 struct CycleRow {
     process: Option<u64>,
@@ -65,8 +65,8 @@ fn text(cycles: &Cycles, most: usize, out: &mut impl Write) -> std::io::Result<(
     if cycles.all.is_none() {
         return writeln!(out, "no data moved");
     }
-    let told = cycles.all.iter().chain(cycles.processes.iter().take(most));
-    let lines = told.flat_map(|rhythm| {
+    let shown = cycles.all.iter().chain(cycles.processes.iter().take(most));
+    let lines = shown.flat_map(|rhythm| {
         let who = rhythm.pid.map_or_else(|| "all".to_owned(), |pid| pid.to_string());
         let bytes = numbers::bytes(rhythm.bytes as f64);
         let span = numbers::time(rhythm.end.abs_diff(rhythm.begin));

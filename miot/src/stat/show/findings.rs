@@ -1,6 +1,6 @@
 //! Inefficient I/O, with evidence and advice.
 
-use super::{AnalysisContext, tell_left_out};
+use super::{AnalysisContext, report_left_out};
 use crate::summary::shortened;
 use miot_trace_analysis::Programs;
 use miot_trace_analysis::block_sizes::BlockSizes;
@@ -22,7 +22,7 @@ pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow:
     let findings = collector.finish(&paths);
     match asked.format() {
         Format::Text => {
-            asked.tell_missing(out)?;
+            asked.report_missing(out)?;
             Ok(text(&findings, out)?)
         }
         Format::Json => asked.json(out, &findings),
@@ -30,7 +30,7 @@ pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow:
     }
 }
 
-/// One finding in CSV.
+/// CSV row of a finding.
 #[derive(Serialize)]
 struct FindingRow<'a> {
     rule: &'static str,
@@ -77,7 +77,7 @@ fn text(findings: &Findings, out: &mut impl Write) -> std::io::Result<()> {
     let found = findings.findings.len();
     writeln!(out, "{found} findings in {} programs", findings.programs)?;
     if findings.files_left_out > 0 {
-        writeln!(out, "{} requests to further files were not looked at", findings.files_left_out)?;
+        writeln!(out, "{} requests to further files were not examined", findings.files_left_out)?;
     }
-    tell_left_out(findings.system_files_left_out, out)
+    report_left_out(findings.system_files_left_out, out)
 }

@@ -19,7 +19,7 @@ pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow:
     let idle = silence.finish(&spread.finish());
     match asked.format() {
         Format::Text => {
-            asked.tell_missing(out)?;
+            asked.report_missing(out)?;
             idle.definitions.iter().try_for_each(|periods| text(periods, out))?;
             Ok(())
         }
@@ -28,7 +28,7 @@ pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow:
     }
 }
 
-/// One line of CSV. Times are nanoseconds.
+/// CSV row of an idle period. Times are nanoseconds.
 #[derive(Serialize)]
 struct IdleRow {
     definition: Definition,

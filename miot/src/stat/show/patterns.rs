@@ -1,6 +1,6 @@
 //! File sharing, and order of accesses.
 
-use super::{AnalysisContext, tell_left_out};
+use super::{AnalysisContext, report_left_out};
 use crate::numbers;
 use crate::summary::shortened;
 use miot_trace_analysis::Programs;
@@ -21,7 +21,7 @@ pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow:
     let patterns = accesses.finish(&paths, most);
     match asked.format() {
         Format::Text => {
-            asked.tell_missing(out)?;
+            asked.report_missing(out)?;
             Ok(text(&patterns, out)?)
         }
         Format::Json => asked.json(out, &patterns),
@@ -29,7 +29,7 @@ pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow:
     }
 }
 
-/// One file in CSV.
+/// CSV row of a file.
 #[derive(Serialize)]
 struct PatternRow<'a> {
     job: Option<&'a str>,
@@ -74,7 +74,7 @@ fn row(file: &FilePattern) -> PatternRow<'_> {
 fn text(patterns: &Patterns, out: &mut impl Write) -> std::io::Result<()> {
     if patterns.programs.is_empty() {
         writeln!(out, "no program moved data")?;
-        return tell_left_out(patterns.system_files_left_out, out);
+        return report_left_out(patterns.system_files_left_out, out);
     }
     let header = ["pattern", "program", "job", "members", "active", "bytes", "because"].map(str::to_owned);
     table(out, header, patterns.programs.iter().map(program).collect())?;
@@ -95,15 +95,15 @@ fn text(patterns: &Patterns, out: &mut impl Write) -> std::io::Result<()> {
     table(out, header, patterns.files.iter().map(file).collect())?;
     if patterns.files_left_out > 0 {
         let left_out = patterns.files_left_out;
-        writeln!(out, "at least {left_out} more files were not looked at: figures are lower bounds")?;
+        writeln!(out, "at least {left_out} more files were not examined: figures are lower bounds")?;
     }
     if patterns.views_unknown > 0 {
         writeln!(out, "{}", super::super::unknown_views(patterns.views_unknown))?;
     }
     if patterns.sharers_left_out > 0 {
-        writeln!(out, "shared files have more members than told")?;
+        writeln!(out, "shared files have more members than shown")?;
     }
-    tell_left_out(patterns.system_files_left_out, out)
+    report_left_out(patterns.system_files_left_out, out)
 }
 
 fn program(row: &ProgramPattern) -> [String; 7] {

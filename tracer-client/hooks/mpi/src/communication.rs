@@ -1,5 +1,5 @@
-//! Hooks of communication calls, for the logical time of phases (docs/guide/phases.md). They are recorded
-//! only on request, because a parallel program makes many of them.
+//! Hooks of communication calls, for the logical time of phases (docs/guide/phases.md). They are
+//! recorded only on request, because a parallel program makes many of them.
 //!
 //! All arguments are passed on unchanged as whole registers and stack slots, so that the hooks need
 //! not declare their types.

@@ -43,7 +43,7 @@ struct Lane {
     totals: Totals,
     /// Slots committed.
     tail: u64,
-    /// The request shown in `in_flight`, and the tail at its begin.
+    /// The request shown in `in_flight`, and the tail at its start.
     shown: Option<(Begun, u64)>,
     /// The request shown in `enclosing`.
     outer: Option<Begun>,

@@ -33,7 +33,7 @@ pub fn replay_method(info: &OpInfo) -> ReplayMethod {
         stdio::PUTS | stdio::PRINTF => ReplayMethod::OtherCall("fwrite"),
         stdio::POPEN | stdio::PCLOSE => ReplayMethod::Unsupported("commands"),
         stdio::TMPFILE => ReplayMethod::Unsupported("its file has no name"),
-        stdio::UNGETC => ReplayMethod::Unsupported("pushes back what is not known"),
+        stdio::UNGETC => ReplayMethod::Unsupported("pushes back unknown bytes"),
         _ if info.name.starts_with("uring_") => {
             ReplayMethod::Unsupported("calls of io_uring that move no data")
         }

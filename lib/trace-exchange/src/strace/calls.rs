@@ -1,8 +1,11 @@
-//! Meaning of each system call: a request on files, a change of shared state, or none.
+//! Meaning of each system call: a request on files, a change of shared state, or neither.
+//!
+//! `tests/src/strace/calls.rs` interprets the same calls independently, as a second witness in
+//! tests.
 
 use super::Import;
 use super::state::{Descriptor, OpenDescription, Size, TracedThread};
-use super::syntax::{self, AT_FDCWD, Result_};
+use super::syntax::{self, AT_FDCWD, CallResult};
 use miot_proto::event::flag;
 use miot_proto::op::{Op, posix};
 use std::cell::Cell;
@@ -18,7 +21,7 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(name: &'a str, args: &'a [&'a [u8]], value: i64, result: &Result_<'a>) -> Call<'a> {
+    pub(super) fn new(name: &'a str, args: &'a [&'a [u8]], value: i64, result: &CallResult<'a>) -> Call<'a> {
         Call { name, args, result: value, result_path: result.path }
     }
 
@@ -35,7 +38,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A request as the text tells it.
+/// A request with the fields that the text of a call contains.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) op: Option<Op>,
@@ -50,28 +53,29 @@ pub(super) struct Draft {
     pub(super) flags: u16,
 }
 
-/// What came of a call.
+/// Meaning of a call.
 #[derive(Debug)]
 pub(super) enum Meaning {
     Request(Box<Draft>),
-    /// On a pipe, a socket or the like.
+    /// A request on a pipe, a socket or similar.
     NoFile,
-    /// No I/O, or an operation that is not known.
+    /// Not I/O, or an unknown operation.
     Other,
 }
 
-/// An argument that should be there is not, or is not understood.
-struct Unclear;
+/// An argument is missing or invalid.
+struct BadArgument;
 
-type Clear<T> = Result<T, Unclear>;
+type ArgumentResult<T> = Result<T, BadArgument>;
 
-fn some<T>(value: Option<T>) -> Clear<T> {
-    value.ok_or(Unclear)
+fn required<T>(value: Option<T>) -> ArgumentResult<T> {
+    value.ok_or(BadArgument)
 }
 
 const NO_FILE: Meaning = Meaning::NoFile;
 
-/// Joins a relative path to a directory, and takes out what names nothing: `//`, `/./`, a slash at the end.
+/// Joins a relative path to a directory, and removes redundant parts: `//`, `/./`, a trailing
+/// slash.
 pub(super) fn absolute(directory: Option<&[u8]>, path: &[u8]) -> Vec<u8> {
     let joined = match directory {
         Some(directory) if !path.starts_with(b"/") => [directory, b"/", path].concat(),
@@ -82,20 +86,20 @@ pub(super) fn absolute(directory: Option<&[u8]>, path: &[u8]) -> Vec<u8> {
     if joined.starts_with(b"/") { [b"/", &clean[..]].concat() } else { clean }
 }
 
-/// The request of a call. `Err`: an argument is missing or not understood.
+/// Returns the meaning of a call; `Err` if an argument is missing or invalid.
 pub(super) fn meaning(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> Result<Meaning, ()> {
-    understood(import, task, call).map_err(|Unclear| ())
+    interpret(import, task, call).map_err(|BadArgument| ())
 }
 
-fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> Clear<Meaning> {
+fn interpret(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> ArgumentResult<Meaning> {
     let Call { name, result, .. } = *call;
-    let path = |at: usize| -> Clear<Vec<u8>> {
-        let text = some(syntax::string(call.arg(at)))?;
+    let path = |at: usize| -> ArgumentResult<Vec<u8>> {
+        let text = required(syntax::string(call.arg(at)))?;
         Ok(absolute(task.directory.borrow().as_deref(), &text))
     };
-    let path_at = |at: usize| -> Clear<Vec<u8>> {
-        let (descriptor, shown) = some(syntax::descriptor(call.arg(at)))?;
-        let text = some(syntax::string(call.arg(at + 1)))?;
+    let path_at = |at: usize| -> ArgumentResult<Vec<u8>> {
+        let (descriptor, shown) = required(syntax::descriptor(call.arg(at)))?;
+        let text = required(syntax::string(call.arg(at + 1)))?;
         let directory = match task.open(descriptor) {
             _ if descriptor == AT_FDCWD => task.directory.borrow().clone().or(shown),
             Some(open) => open.path.clone().or(shown),
@@ -107,10 +111,11 @@ fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> 
     let on_path = |op: Op, path: Vec<u8>| Draft { path: Some(path), ..draft(op) };
     let on_two = |op: Op, path: Vec<u8>, path2: Vec<u8>| Draft { path2: Some(path2), ..on_path(op, path) };
     let on = |op: Op, open: Rc<OpenDescription>| Draft { open: Some(open), ..draft(op) };
-    // The file of a descriptor; what is no file ends here.
+    // Returns the open file of a descriptor argument. A descriptor that is not a file ends the
+    // function.
     macro_rules! file {
         ($at:expr) => {{
-            let open = some(import.file(task, call.arg($at)))?;
+            let open = required(import.file(task, call.arg($at)))?;
             if open.no_file {
                 return Ok(NO_FILE);
             }
@@ -140,7 +145,7 @@ fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> 
         }
         "close" => {
             let open = import.file(task, call.arg(0));
-            let descriptor = some(syntax::descriptor(call.arg(0)))?.0;
+            let descriptor = required(syntax::descriptor(call.arg(0)))?.0;
             task.descriptors.borrow_mut().remove(&descriptor);
             match open {
                 Some(open) if !open.no_file => on(posix::CLOSE, open),
@@ -148,7 +153,7 @@ fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> 
             }
         }
         "close_range" => {
-            let (first, last, flags) = (some(call.number(0))?, some(call.number(1))?, call.number(2));
+            let (first, last, flags) = (required(call.number(0))?, required(call.number(1))?, call.number(2));
             if flags == Some(0) && !call.failed() {
                 let closed = first..=last & 0xffff_ffff;
                 task.descriptors
@@ -160,7 +165,7 @@ fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> 
             Draft { arg: Some(range), flags, ..draft(posix::CLOSE_RANGE) }
         }
         "dup" | "dup2" | "dup3" => {
-            let open = some(import.file(task, call.arg(0)))?;
+            let open = required(import.file(task, call.arg(0)))?;
             let close_on_exec = call.number(2).unwrap_or(0) & i64::from(libc::O_CLOEXEC) != 0;
             duplicate(task, &open, result, name == "dup3" && close_on_exec);
             if open.no_file {
@@ -175,10 +180,10 @@ fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> 
             Draft { arg: new.filter(|_| name != "dup"), ..on(op, open) }
         }
         "fcntl" => {
-            let open = some(import.file(task, call.arg(0)))?;
+            let open = required(import.file(task, call.arg(0)))?;
             let command = call.number(1);
             let set = |at| call.number(at).unwrap_or(0);
-            let descriptor = some(syntax::descriptor(call.arg(0)))?.0;
+            let descriptor = required(syntax::descriptor(call.arg(0)))?.0;
             match command.map(|command| command as i32) {
                 Some(libc::F_DUPFD) => duplicate(task, &open, result, false),
                 Some(libc::F_DUPFD_CLOEXEC) => duplicate(task, &open, result, true),
@@ -213,13 +218,13 @@ fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> 
             let open = file!(0);
             let (writes, vector) = (name.starts_with("pw"), name.contains('v'));
             let length = if vector { syntax::vector_length(call.arg(1)) } else { call.number(2) };
-            let offset = some(call.number(3))?;
+            let offset = required(call.number(3))?;
             let start = if offset == -1 && name.ends_with('2') {
                 let start = open.start(writes);
                 open.moved(start, result, writes);
                 start
             } else {
-                // Linux: pwrite to a file opened for appending appends.
+                // On Linux, pwrite to a file opened for appending appends.
                 let start = if writes && open.append.get() { open.size.get() } else { Some(offset) };
                 if writes {
                     open.grown(start, result);
@@ -238,7 +243,7 @@ fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> 
         }
         "lseek" => {
             let open = file!(0);
-            let (offset, whence) = (some(call.number(1))?, call.number(2));
+            let (offset, whence) = (required(call.number(1))?, call.number(2));
             if !call.failed() {
                 open.position.set(Some(result));
                 if whence == Some(i64::from(libc::SEEK_END)) {
@@ -327,8 +332,8 @@ fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> 
         }
         "link" => on_two(posix::LINK, path(0)?, path(1)?),
         "linkat" => Draft { arg: call.number(4), ..on_two(posix::LINKAT, path_at(0)?, path_at(2)?) },
-        "symlink" => on_two(posix::SYMLINK, some(syntax::string(call.arg(0)))?, path(1)?),
-        "symlinkat" => on_two(posix::SYMLINKAT, some(syntax::string(call.arg(0)))?, path_at(1)?),
+        "symlink" => on_two(posix::SYMLINK, required(syntax::string(call.arg(0)))?, path(1)?),
+        "symlinkat" => on_two(posix::SYMLINKAT, required(syntax::string(call.arg(0)))?, path_at(1)?),
         "readlink" => Draft { length: call.number(2), ..on_path(posix::READLINK, path(0)?) },
         "readlinkat" => Draft { length: call.number(3), ..on_path(posix::READLINKAT, path_at(0)?) },
         "getdents64" | "getdents" => Draft { length: call.number(2), ..on(posix::GETDENTS, file!(0)) },
@@ -353,7 +358,7 @@ fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> 
                 "removexattr" => posix::REMOVEXATTR,
                 _ => posix::LREMOVEXATTR,
             };
-            Draft { length: call.number(3), ..on_two(op, path(0)?, some(syntax::string(call.arg(1)))?) }
+            Draft { length: call.number(3), ..on_two(op, path(0)?, required(syntax::string(call.arg(1)))?) }
         }
         "fgetxattr" | "fsetxattr" | "fremovexattr" => {
             let op = match name {
@@ -361,7 +366,7 @@ fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> 
                 "fsetxattr" => posix::FSETXATTR,
                 _ => posix::FREMOVEXATTR,
             };
-            let attribute = some(syntax::string(call.arg(1)))?;
+            let attribute = required(syntax::string(call.arg(1)))?;
             Draft { path2: Some(attribute), length: call.number(3), ..on(op, file!(0)) }
         }
         "listxattr" => Draft { length: call.number(2), ..on_path(posix::LISTXATTR, path(0)?) },
@@ -371,7 +376,7 @@ fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> 
             if syntax::descriptor(call.arg(4)).is_none_or(|(descriptor, _)| descriptor < 0) {
                 return Ok(Meaning::Other);
             }
-            let (open, length) = (file!(4), some(call.number(1))?);
+            let (open, length) = (file!(4), required(call.number(1))?);
             let failed = (-4095..0).contains(&result);
             if !failed {
                 task.maps.borrow_mut().push((result, result.saturating_add(length)));
@@ -387,7 +392,7 @@ fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> 
             }
         }
         "munmap" | "msync" => {
-            let (start, length) = (some(call.number(0))?, some(call.number(1))?);
+            let (start, length) = (required(call.number(0))?, required(call.number(1))?);
             let end = start.saturating_add(length);
             let mut maps = task.maps.borrow_mut();
             if !maps.iter().any(|(from, to)| start < *to && *from < end) {
@@ -406,8 +411,8 @@ fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> 
                 "splice" => (posix::SPLICE, 0, 2, 4),
                 _ => (posix::SENDFILE, 1, 0, 3),
             };
-            let from = some(import.file(task, call.arg(from_at)))?;
-            let to = some(import.file(task, call.arg(to_at)))?;
+            let from = required(import.file(task, call.arg(from_at)))?;
+            let to = required(import.file(task, call.arg(to_at)))?;
             let from_given = syntax::pointed(call.arg(if sendfile { 2 } else { 1 }));
             let to_given = if sendfile { None } else { syntax::pointed(call.arg(3)) };
             let (offset2, offset) = (from_given.or(from.start(false)), to_given.or(to.start(true)));
@@ -444,7 +449,7 @@ fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> 
             on(posix::FCHDIR, open)
         }
         "flock" => Draft { arg: call.number(1), ..on(posix::FLOCK, file!(0)) },
-        // Descriptors that are no files, where -y does not say so.
+        // Descriptors that are not files, if -y does not mark them.
         "pipe" | "pipe2" | "socketpair" => {
             let at = if name == "socketpair" { 3 } else { 0 };
             if !call.failed() {
@@ -478,7 +483,7 @@ fn duplicate(task: &TracedThread, open: &Rc<OpenDescription>, new: i64, close_on
     }
 }
 
-/// `{st_mode=S_IFREG|0644, st_size=5, ...}`
+/// Learns the size of a file from `{st_mode=S_IFREG|0644, st_size=5, ...}`.
 fn learn_size(open: &OpenDescription, text: &[u8]) {
     if syntax::field(text, "st_mode").is_some_and(|mode| mode.starts_with(b"S_IFREG"))
         && let Some(size) = syntax::field(text, "st_size").and_then(syntax::integer)
@@ -498,12 +503,12 @@ impl OpenDescription {
         append | if self.direct.get() { flag::DIRECT } else { 0 }
     }
 
-    /// Where a request without an offset begins.
+    /// Returns the offset at which a request without an offset begins.
     fn start(&self, writes: bool) -> Option<i64> {
         if writes && self.append.get() { self.size.get() } else { self.position.get() }
     }
 
-    /// After such a request.
+    /// Updates the position after such a request.
     fn moved(&self, start: Option<i64>, result: i64, writes: bool) {
         if result > 0 {
             self.position.set(start.and_then(|start| start.checked_add(result)));
@@ -513,7 +518,7 @@ impl OpenDescription {
         }
     }
 
-    /// Something was written there.
+    /// Updates the size after a write at `start`.
     fn grown(&self, start: Option<i64>, result: i64) {
         if result <= 0 {
             return;
@@ -521,7 +526,7 @@ impl OpenDescription {
         let end = start.and_then(|start| start.checked_add(result));
         match (end, self.size.get()) {
             (Some(end), Some(size)) => self.size.set(Some(size.max(end))),
-            // Where it was written is not known, so neither is whether the file has grown.
+            // If the offset of the write is unknown, the size is unknown too.
             (None, _) => self.size.set(None),
             (Some(_), None) => {}
         }
@@ -529,7 +534,7 @@ impl OpenDescription {
 }
 
 impl Import<'_> {
-    /// The open file of a descriptor; `None` if the argument is no descriptor.
+    /// Returns the open file of a descriptor; `None` if the argument is not a descriptor.
     fn file(&mut self, task: &TracedThread, text: &[u8]) -> Option<Rc<OpenDescription>> {
         let (descriptor, shown) = syntax::descriptor(text)?;
         let known = task.open(descriptor);
@@ -539,7 +544,7 @@ impl Import<'_> {
                 return Some(open);
             }
         }
-        // Opened before the trace began, or by something that strace did not see.
+        // The file was opened before the trace began, or by a call that strace did not record.
         let no_file = shown.as_ref().is_some_and(|shown| !shown.starts_with(b"/"));
         let size = shown.as_ref().map_or_else(Size::default, |path| self.sizes.of(path));
         let open = self.open(shown.clone(), shown, None, size, no_file);
@@ -548,7 +553,8 @@ impl Import<'_> {
         Some(open)
     }
 
-    /// What `-y` shows for an open file changes only when it is renamed or removed.
+    /// Returns true if `-y` shows the same path as before. The path of an open file changes only
+    /// when the file is renamed or removed.
     fn same(&self, open: &OpenDescription, shown: &[u8]) -> bool {
         let mut before = open.shown.borrow_mut();
         match &mut *before {

@@ -4,7 +4,7 @@
 //! # exe: /path/program arguments
 //! # uid: 1000
 //! # jobid: 42
-//! # start_time: 1700000000          # start_time_asci: …; later versions: start_time: 1700000000.123
+//! # start_time: 1700000000    # start_time_asci: …; later versions: start_time: 1700000000.123
 //! # nprocs: 4
 //! # DXT, file_id: 7, file_name: /data/x
 //! # DXT, rank: 0, hostname: n17

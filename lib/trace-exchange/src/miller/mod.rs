@@ -5,7 +5,8 @@
 //! separated by blanks, in this order:
 //!
 //! ```text
-//! recordType compression offset length startTime completionTime operationId fileId processId processTime
+//! recordType compression offset length startTime completionTime
+//! operationId fileId processId processTime
 //! ```
 //!
 //! The bits of `compression` determine which of offset, length, operationId, fileId and processId

@@ -101,8 +101,8 @@ impl Plot {
     fn frame(&self) -> String {
         let mut frame = String::new();
         let (left, right) = (LEFT, self.width - RIGHT);
-        let room = ((self.width - LEFT) / TITLE_CHARACTER) as usize;
-        line(&mut frame, "title", "start", (left, 20.0 - HEAD), &shortened(&self.title, room));
+        let capacity = ((self.width - LEFT) / TITLE_CHARACTER) as usize;
+        line(&mut frame, "title", "start", (left, 20.0 - HEAD), &shortened(&self.title, capacity));
         let (mut x, y) = (left, -10.0);
         let label = |frame: &mut String, x: &mut f64, text: &str| {
             line(frame, "label", "start", (*x + 5.0, y), text);

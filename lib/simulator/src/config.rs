@@ -119,7 +119,7 @@ pub struct Disk {
     /// Number of requests that one device serves at the same time: their latencies overlap, their
     /// transfers do not.
     pub channels: u32,
-    /// Which waiting request is next.
+    /// Order in which waiting requests are served.
     pub order: Order,
     /// Time before a read moves its first byte: network, controller, flash.
     #[serde(with = "nanoseconds")]

@@ -42,7 +42,7 @@ pub fn simulate_observed<O: Observer>(
         cpus: vec![Cpu::new(); config.processors as usize],
         tasks: workload.programs.iter().map(Task::new).collect(),
         ready: VecDeque::new(),
-        room: VecDeque::new(),
+        space_waiters: VecDeque::new(),
         waiters: Vec::new(),
         running: workload.programs.len(),
         elapsed: 0,
@@ -66,7 +66,7 @@ struct Engine<'a, O> {
     /// Ready processes, in the order in which they get a processor.
     ready: VecDeque<u32>,
     /// Processes that wait for a block that can be replaced.
-    room: VecDeque<u32>,
+    space_waiters: VecDeque<u32>,
     waiters: Vec<(u32, bool)>,
     /// Number of processes that have not ended.
     running: usize,
@@ -194,11 +194,11 @@ impl<O: Observer> Engine<'_, O> {
                     if progress == Progress::NoRoom && is_free_of_cost {
                         task.totals.room_waits += 1;
                         self.storage.observer.see(self.now, Step::NoRoom { process });
-                        self.room.push_back(process);
+                        self.space_waiters.push_back(process);
                         return self.leave(cpu);
                     }
-                    if !self.room.is_empty() && self.storage.has_room() {
-                        self.next_with_room();
+                    if !self.space_waiters.is_empty() && self.storage.has_room() {
+                        self.wake_space_waiter();
                     }
                 }
                 Phase::End => {
@@ -332,18 +332,18 @@ impl<O: Observer> Engine<'_, O> {
                 }
             }
             if self.config.cache.limit > 0 {
-                while let Some(process) = self.room.pop_front() {
+                while let Some(process) = self.space_waiters.pop_front() {
                     self.wake(process, served);
                 }
-            } else if let Some(process) = self.room.pop_front() {
+            } else if let Some(process) = self.space_waiters.pop_front() {
                 self.wake(process, served);
             }
         }
         self.waiters = waiters;
     }
 
-    fn next_with_room(&mut self) {
-        if let Some(process) = self.room.pop_front() {
+    fn wake_space_waiter(&mut self) {
+        if let Some(process) = self.space_waiters.pop_front() {
             self.storage.events.push(self.now, Event::Wake(process));
         }
     }

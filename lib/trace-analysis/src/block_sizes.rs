@@ -60,8 +60,8 @@ mod tests {
         let given: ArrayRef =
             Arc::new(StringArray::from(vec![Some("4096 /\n512 /a"), Some("0 /\n-1 /a"), None]));
         let rows = [RecordBatch::try_from_iter([("process", ids), ("block_sizes", given)]).unwrap()];
-        let told = BlockSizes::new(None, &rows);
-        assert_eq!([1, 2, 3, 4].map(|process| told.of(process, "/a/b")), [Some(512), None, None, None]);
+        let sizes = BlockSizes::new(None, &rows);
+        assert_eq!([1, 2, 3, 4].map(|process| sizes.of(process, "/a/b")), [Some(512), None, None, None]);
         assert_eq!(BlockSizes::new(Some(0), &rows).of(1, "/a/b"), Some(1));
     }
 }

@@ -237,7 +237,7 @@ impl Periods {
                 row.share = row.time as f64 / total.max(1) as f64;
             }
         }
-        let told = at_least.into_iter().filter(|row| row.count > 0 && row.length >= shortest);
-        Periods { definition, shortest, threshold, total, idle, count, longest, at_least: told.collect() }
+        let reported = at_least.into_iter().filter(|row| row.count > 0 && row.length >= shortest);
+        Periods { definition, shortest, threshold, total, idle, count, longest, at_least: reported.collect() }
     }
 }

@@ -74,14 +74,14 @@ impl Programs {
         let [job, step, node, exe] = ["job", "job_step", "node", "exe"].map(|name| text(batch, name));
         let (node, exe) = (node?, exe?);
         for row in 0..batch.num_rows() {
-            let said = |column: Option<&arrow_array::StringArray>| {
+            let owned = |column: Option<&arrow_array::StringArray>| {
                 column.filter(|column| column.is_valid(row)).map(|column| column.value(row).to_owned())
             };
             let rank = ranks.is_valid(row).then(|| ranks.value(row));
-            let job = said(job);
+            let job = owned(job);
             let key = Key {
                 node: (job.is_none() && rank.is_none()).then(|| node.value(row).to_owned()),
-                step: said(step),
+                step: owned(step),
                 exe: exe.value(row).to_owned(),
                 ranks: rank.is_some(),
                 job,

@@ -59,13 +59,13 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, what: &RequestTally, duration: u64) {
+    fn add(&mut self, request: &RequestTally, duration: u64) {
         self.requests += 1;
-        self.opens += u64::from(what.opens);
-        self.reads += u64::from(what.class == OpClass::Read);
-        self.writes += u64::from(matches!(what.class, OpClass::Write | OpClass::Copy));
-        self.bytes_read = self.bytes_read.saturating_add(what.read);
-        self.bytes_written = self.bytes_written.saturating_add(what.written);
+        self.opens += u64::from(request.opens);
+        self.reads += u64::from(request.class == OpClass::Read);
+        self.writes += u64::from(matches!(request.class, OpClass::Write | OpClass::Copy));
+        self.bytes_read = self.bytes_read.saturating_add(request.read);
+        self.bytes_written = self.bytes_written.saturating_add(request.written);
         self.time = self.time.saturating_add(duration);
     }
 
@@ -181,7 +181,7 @@ impl Summary {
                 continue;
             }
             let class = info.map_or(OpClass::Meta, |i| i.class);
-            let what = RequestTally {
+            let request = RequestTally {
                 class,
                 opens: result >= 0
                     && columns.handle.get(row).is_some()
@@ -191,12 +191,12 @@ impl Summary {
                 read: if matches!(class, OpClass::Read | OpClass::Copy) { moved } else { 0 },
                 written: if matches!(class, OpClass::Write | OpClass::Copy) { moved } else { 0 },
             };
-            owner.tally.add(&what, took);
-            self.total.add(&what, took);
+            owner.tally.add(&request, took);
+            self.total.add(&request, took);
             if let Some(file) = columns.file.get(row) {
                 // A copy is a read of one file and a write of the other.
-                let read = if class == OpClass::Copy { 0 } else { what.read };
-                self.by_file.get(file).add(&RequestTally { read, ..what }, took);
+                let read = if class == OpClass::Copy { 0 } else { request.read };
+                self.by_file.get(file).add(&RequestTally { read, ..request }, took);
             }
             if let Some(file2) = columns.file2.get(row).filter(|_| class == OpClass::Copy) {
                 let source = RequestTally { class: OpClass::Read, opens: false, read: moved, written: 0 };

@@ -17,8 +17,8 @@ pub struct Range {
 const MOST_BLOCKS: usize = 1 << 20;
 
 /// Returns the blocks of `OFFSET:BYTES`, or `OFFSET:BYTES*COUNT+STRIDE…` with the innermost loop
-/// first; `None` for more than `room` blocks.
-fn group_of(text: &str, room: usize) -> Option<Vec<Range>> {
+/// first; `None` for more than `limit` blocks.
+fn group_of(text: &str, limit: usize) -> Option<Vec<Range>> {
     let (offset, rest) = text.split_once(':')?;
     let mut parts = rest.split('*');
     let first = Range { offset: offset.parse().ok()?, bytes: parts.next()?.parse().ok()? };
@@ -27,7 +27,7 @@ fn group_of(text: &str, room: usize) -> Option<Vec<Range>> {
         let (count, stride) = level.split_once('+')?;
         let (count, stride): (usize, u64) = (count.parse().ok()?, stride.parse().ok()?);
         let inner = ranges.len();
-        if count == 0 || inner.checked_mul(count)? > room {
+        if count == 0 || inner.checked_mul(count)? > limit {
             return None;
         }
         for turn in 1..count as u64 {
@@ -39,7 +39,7 @@ fn group_of(text: &str, room: usize) -> Option<Vec<Range>> {
         }
     }
     let is_valid = |range: &Range| range.offset.checked_add(range.bytes).is_some();
-    (ranges.len() <= room && ranges.iter().all(is_valid)).then_some(ranges)
+    (ranges.len() <= limit && ranges.iter().all(is_valid)).then_some(ranges)
 }
 
 /// A view from a `set_view` event.
@@ -132,8 +132,8 @@ impl View {
             let (block, before) = self.blocks[at];
             let into = within - before;
             // Repetitions of a type that is one block without a gap are one block.
-            let room = if self.is_contiguous() { u64::MAX } else { block.bytes - into };
-            let taken = left.min(room);
+            let available = if self.is_contiguous() { u64::MAX } else { block.bytes - into };
+            let taken = left.min(available);
             let start = self.displacement.checked_add(repetition.checked_mul(self.extent)?)?;
             let offset = start.checked_add(block.offset)?.checked_add(into)?;
             offset.checked_add(taken)?;

@@ -125,9 +125,9 @@ fn layers_are_separate_and_notes_are_ignored() {
     ];
     let found = of(Settings::default(), &[(1, "/f")], &[], &rows);
     let layers = table(&found, By::Layer);
-    let told: Vec<_> =
+    let counted: Vec<_> =
         layers.iter().map(|row| (row.layer, row.counters.bytes(), row.counters.meta.others)).collect();
-    assert_eq!(told, [("mpi-io", 100, 0), ("posix", 100, 1)]);
+    assert_eq!(counted, [("mpi-io", 100, 0), ("posix", 100, 1)]);
     assert_eq!((layers[0].busy, layers[1].busy, layers[1].wall), (Some(50), Some(35), 75));
 }
 

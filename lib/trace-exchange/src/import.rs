@@ -92,8 +92,8 @@ impl Report {
     }
 
     /// Counts a note.
-    pub fn note(&mut self, what: &'static str) {
-        *self.notes.entry(what).or_default() += 1;
+    pub fn note(&mut self, text: &'static str) {
+        *self.notes.entry(text).or_default() += 1;
     }
 }
 
@@ -120,8 +120,8 @@ pub fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usiz
             None => (buffer.is_empty(), buffer.len()),
         };
         let text = &buffer[..used];
-        let room = MAX_LINE.saturating_sub(line.len());
-        line.extend_from_slice(&text[..text.len().min(room)]);
+        let space = MAX_LINE.saturating_sub(line.len());
+        line.extend_from_slice(&text[..text.len().min(space)]);
         from.consume(used);
         taken += used;
         if end {

@@ -141,7 +141,7 @@ fn records(text: &[u8]) -> Vec<Record> {
         .collect()
 }
 
-/// Small numbers, multiples of the block size, and any numbers.
+/// Returns small numbers, multiples of the block size, and any numbers.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0u64..5, 3 => (0u64..5).prop_map(|n| n * 512), 2 => 0u64..1 << 33, 1 => any::<u64>()]
 }

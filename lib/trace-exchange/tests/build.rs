@@ -33,9 +33,9 @@ fn events_are_in_order_of_completion_with_their_columns() {
     // Ends before it begins: the duration becomes 0.
     builder.event(&Event { mpi: Some((1, 4)), ..Event::new(two, posix::READ, 9, 3) }).unwrap();
     builder.process_mut(other).exe = "/bin/x".into();
-    let mut told = 0;
-    let summary = builder.finish(|rows| told += rows).unwrap();
-    assert_eq!((summary.events, told), (4, 4));
+    let mut written = 0;
+    let summary = builder.finish(|rows| written += rows).unwrap();
+    assert_eq!((summary.events, written), (4, 4));
 
     let report = fsck::check(&dir);
     assert!(report.problems.is_empty(), "{:?}", report.problems);

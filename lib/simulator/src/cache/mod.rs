@@ -113,10 +113,10 @@ impl Cache {
     /// the owner may have, are pinned.
     #[inline]
     pub(crate) fn insert(&mut self, file: u32, block: u64, owner: u16) -> Option<u32> {
-        let room = (self.fresh as usize) < self.frames.len();
+        let has_unused = (self.fresh as usize) < self.frames.len();
         let at = match &mut self.replacement {
             Replacement::Lru(lru) if lru.is_full(owner) => self.evict(owner, true)?,
-            _ if room => {
+            _ if has_unused => {
                 self.fresh += 1;
                 self.fresh - 1
             }

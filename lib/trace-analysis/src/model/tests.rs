@@ -111,7 +111,7 @@ fn a_model_that_contradicts_itself_is_refused() {
     );
     assert!(wrong(&|m| m.phases[1].operations[0].repetitions = 2).contains("phase 4: "));
     assert!(wrong(&|m| m.phases[1].operations[0].size = 0).contains("size must be"));
-    assert!(wrong(&|m| m.phases[1].operations.clear()).contains("no operation"));
+    assert!(wrong(&|m| m.phases[1].operations.clear()).contains("operation is empty"));
 }
 
 #[test]

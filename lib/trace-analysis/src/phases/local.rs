@@ -182,8 +182,8 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Adds the next request. `room` is the number of times that may still be kept.
-    pub(crate) fn add(&mut self, request: &Request, room: &mut usize) {
+    /// Adds the next request. `capacity` is the number of times that may still be kept.
+    pub(crate) fn add(&mut self, request: &Request, capacity: &mut usize) {
         self.has_ticks |= self.tick.replace(request.tick).is_some_and(|last| last != request.tick);
         self.has_offsets |= request.offset.is_some() || request.key.access.pointer != Pointer::Explicit;
         self.order += 1;
@@ -225,11 +225,11 @@ impl Local {
         }
         if open.requests.is_multiple_of(BURST) {
             let since = std::mem::replace(&mut open.mark, order);
-            self.close(room, |_, open| open.last < since && open.requests >= BURST * open.bursts);
+            self.close(capacity, |_, open| open.last < since && open.requests >= BURST * open.bursts);
         }
         if self.open.len() > MOST_OPEN {
             let since = order - MOST_OPEN as u64 / 2;
-            self.close(room, |_, open| open.last < since);
+            self.close(capacity, |_, open| open.last < since);
         }
     }
 
@@ -267,7 +267,7 @@ impl Local {
     }
 
     /// Ends the patterns for which `is_over` is true.
-    fn close(&mut self, room: &mut usize, mut is_over: impl FnMut(&Key, &OpenPattern) -> bool) {
+    fn close(&mut self, capacity: &mut usize, mut is_over: impl FnMut(&Key, &OpenPattern) -> bool) {
         let over: Vec<(Key, OpenPattern)> = self.open.extract_if(|key, open| is_over(key, open)).collect();
         if over.is_empty() {
             return;
@@ -303,29 +303,29 @@ impl Local {
             }
         }
         units.sort_by_key(|unit| unit[0].tally.when.order);
-        units.into_iter().for_each(|unit| self.unit(unit, room));
+        units.into_iter().for_each(|unit| self.unit(unit, capacity));
     }
 
     /// Ends all patterns.
-    pub(crate) fn close_all(&mut self, room: &mut usize) {
-        self.close(room, |_, _| true);
+    pub(crate) fn close_all(&mut self, capacity: &mut usize) {
+        self.close(capacity, |_, _| true);
     }
 
     /// Ends the patterns of a file.
-    pub(crate) fn close_file(&mut self, file: u64, room: &mut usize) {
-        self.close(room, |key, _| key.file == file);
+    pub(crate) fn close_file(&mut self, file: u64, capacity: &mut usize) {
+        self.close(capacity, |key, _| key.file == file);
     }
 
-    fn unit(&mut self, unit: Vec<Pattern>, room: &mut usize) {
+    fn unit(&mut self, unit: Vec<Pattern>, capacity: &mut usize) {
         let whens = unit.iter().map(|pattern| pattern.tally.when);
         let when = whens.reduce(When::and).unwrap_or_default();
-        let kept = *room > 0;
+        let kept = *capacity > 0;
         let keys: Vec<Key> = unit.iter().map(|pattern| pattern.key).collect();
         if let Some(run) = self.last.get(&keys).map(|at| &mut self.runs[*at])
             && run.continues(&unit)
         {
             if kept && run.times.len() as u64 + 1 == run.count {
-                *room -= 1;
+                *capacity -= 1;
                 run.times.push(when);
             }
             return;
@@ -340,7 +340,7 @@ impl Local {
             return;
         }
         self.last.insert(keys, self.runs.len());
-        *room = room.saturating_sub(1);
+        *capacity = capacity.saturating_sub(1);
         self.runs.push(Run {
             strides: vec![0; unit.len()],
             patterns: unit,
@@ -475,14 +475,14 @@ mod tests {
 
     /// Returns the runs of requests; `None` between them is communication.
     fn runs(requests: impl IntoIterator<Item = Option<Request>>) -> Vec<Run> {
-        let (mut local, mut room) = (Local::default(), usize::MAX);
+        let (mut local, mut capacity) = (Local::default(), usize::MAX);
         for request in requests {
             match request {
-                Some(request) => local.add(&request, &mut room),
-                None => local.close_all(&mut room),
+                Some(request) => local.add(&request, &mut capacity),
+                None => local.close_all(&mut capacity),
             }
         }
-        local.close_all(&mut room);
+        local.close_all(&mut capacity);
         local.runs
     }
 
@@ -564,10 +564,10 @@ mod tests {
 
     #[test]
     fn runs_are_bounded_and_the_rest_is_counted() {
-        let (mut local, mut room) = (Local::default(), 10);
+        let (mut local, mut capacity) = (Local::default(), 10);
         for i in 0..MOST_RUNS as i64 + 100 {
-            local.add(&write(1, 10, i * i), &mut room);
-            local.close_all(&mut room);
+            local.add(&write(1, 10, i * i), &mut capacity);
+            local.close_all(&mut capacity);
         }
         let kept: u64 = local.runs.iter().map(|run| run.patterns[0].tally.requests).sum();
         assert!(local.runs.len() <= MOST_RUNS);

@@ -148,7 +148,7 @@ pub struct Phases<'a> {
     has_communication: bool,
     /// Processes that lost events; `None` for an unknown process.
     lossy: BTreeSet<Option<u64>>,
-    room: usize,
+    capacity: usize,
 }
 
 impl<'a> Phases<'a> {
@@ -191,7 +191,7 @@ impl<'a> Phases<'a> {
             largest: 0,
             has_communication: false,
             lossy: BTreeSet::new(),
-            room: MOST_TIMES,
+            capacity: MOST_TIMES,
         }
     }
 
@@ -251,7 +251,7 @@ impl<'a> Phases<'a> {
             let collective = is_collective(info) || is_communication;
             let is_all = collective && more.size.is_some_and(|size| size == self.world && size > 1);
             if is_communication || access::is_separator(info) {
-                process.layers.values_mut().for_each(|local| local.close_all(&mut self.room));
+                process.layers.values_mut().for_each(|local| local.close_all(&mut self.capacity));
                 process.ticks += 1;
                 self.has_communication |= is_communication;
             }
@@ -278,7 +278,7 @@ impl<'a> Phases<'a> {
         if matches!(info.name, "close" | "fclose")
             && let (Some(file), Some(local)) = (event.file, process.layers.get_mut(&(layer as u8)))
         {
-            local.close_file(file, &mut self.room);
+            local.close_file(file, &mut self.capacity);
         }
         self.data(event, more, layer);
     }
@@ -330,7 +330,7 @@ impl<'a> Phases<'a> {
         if let Some(gap) = self.options.gap
             && event.begin.saturating_sub(process.last) >= i64::try_from(gap).unwrap_or(i64::MAX)
         {
-            local.close_all(&mut self.room);
+            local.close_all(&mut self.capacity);
         }
         process.last = process.last.max(event.end);
         let request = Request {
@@ -343,7 +343,7 @@ impl<'a> Phases<'a> {
             tick: process.ticks,
             epoch: process.epoch,
         };
-        local.add(&request, &mut self.room);
+        local.add(&request, &mut self.capacity);
     }
 
     /// Returns the model.
@@ -352,7 +352,7 @@ impl<'a> Phases<'a> {
     /// [`Error::Nothing`], [`Error::SameRank`].
     pub fn finish(mut self) -> Result<Model, Error> {
         for process in self.processes.values_mut() {
-            process.layers.values_mut().for_each(|local| local.close_all(&mut self.room));
+            process.layers.values_mut().for_each(|local| local.close_all(&mut self.capacity));
         }
         let has = |layer: Layer| {
             let of =

@@ -316,7 +316,7 @@ mod tests {
 
     /// Returns the runs of requests of 10 bytes at these offsets, with communication after each.
     fn runs(offsets: impl IntoIterator<Item = i64>) -> Vec<Run> {
-        let (mut local, mut room) = (Local::default(), usize::MAX);
+        let (mut local, mut capacity) = (Local::default(), usize::MAX);
         for (nth, offset) in offsets.into_iter().enumerate() {
             let access = Access {
                 direction: Direction::Write,
@@ -334,8 +334,8 @@ mod tests {
                 tick: nth as u64,
                 epoch: nth as u64,
             };
-            local.add(&request, &mut room);
-            local.close_all(&mut room);
+            local.add(&request, &mut capacity);
+            local.close_all(&mut capacity);
         }
         found(local.runs)
     }

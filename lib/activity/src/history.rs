@@ -5,34 +5,35 @@ use super::table::Tally;
 use miot_proto::activity::{ActivityHistory, MAX_HISTORY_SECONDS as SECONDS};
 use std::collections::VecDeque;
 
-/// Rows of a heat map: durations by power of two, the first below [`FIRST_ROW`] nanoseconds, the last takes all above.
+/// Rows of a heat map: durations by power of two. The first row holds durations below [`FIRST_ROW`]
+/// nanoseconds, the last row has no upper end.
 const ROWS: usize = 30;
 /// End of the first row of a heat map, nanoseconds.
 const FIRST_ROW: u64 = 128;
 
-/// One second.
+/// Activity of one second.
 #[derive(Clone, Debug)]
 struct Second {
-    /// Since 1970.
+    /// Seconds since 1970.
     second: i64,
     tally: Tally,
     rows: [u32; ROWS],
 }
 
-/// A ring of seconds. Those without requests take no memory.
+/// Ring of seconds. Seconds without requests take no memory.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     seconds: VecDeque<Second>,
 }
 
-/// The row of a range of durations.
+/// Returns the row of a range of durations.
 fn row(range: usize) -> usize {
     let first = latencies::first(range);
     if first < FIRST_ROW { 0 } else { ((first / FIRST_ROW).ilog2() as usize + 1).min(ROWS - 1) }
 }
 
 impl Ring {
-    /// Adds a second that is over; later than all before.
+    /// Adds a finished second, which must be later than all earlier ones.
     pub(crate) fn push(&mut self, second: i64, tally: Tally, counts: &[u32; RANGES]) {
         let mut rows = [0u32; ROWS];
         for (range, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
@@ -45,11 +46,13 @@ impl Ring {
         }
     }
 
-    /// The last `steps` steps of `step` seconds before `end` (seconds since 1970), or as many as are kept.
+    /// Returns the last `steps` steps of `step` seconds before `end` (seconds since 1970), or as
+    /// many as are kept.
     pub(crate) fn read(&self, end: i64, step: u32, steps: usize) -> ActivityHistory {
         let step = step.clamp(1, SECONDS as u32);
         let width = i64::from(step);
-        // Steps begin at multiples of their width, so that a bar does not change once it is over.
+        // Steps begin at multiples of their width, so that a bar does not change once its step is
+        // over.
         let end = end.div_euclid(width) * width;
         let steps = steps.clamp(1, SECONDS / step as usize);
         let begin = end - steps as i64 * width;
@@ -90,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_are_added_to_steps_and_forgotten_after_an_hour() {
+    fn seconds_add_up_to_steps_and_expire_after_an_hour() {
         let mut ring = Ring::default();
         let tally =
             |requests| Tally { requests, bytes_read: 10 * requests, longest: requests, ..Tally::default() };

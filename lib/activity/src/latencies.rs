@@ -1,24 +1,26 @@
-//! Counts of durations by size, eight ranges to every power of two.
+//! Counts of durations by size, with eight ranges per power of two.
 //!
-//! A duration is known to one sixteenth of itself, at a kilobyte per distribution; and adding one is an index, without
-//! a branch that depends on what came before. [`hdrhistogram`] with the same digits takes twice as much, and there are
-//! thousands of distributions here.
+//! The relative error of a duration is at most one sixteenth, at about one kilobyte per
+//! distribution. Adding a duration is one index computation without data-dependent branches.
+//! [`hdrhistogram`] with the same precision takes twice the memory, and there are thousands of
+//! distributions here.
 
-/// Bits of a duration that are kept below its highest one.
+/// Bits of a duration that are kept below the highest set bit.
 const DIGITS: u32 = 3;
-/// Ranges. The last begins at 2^42 - 2^38 ns, more than an hour, and takes everything above.
+/// Number of ranges. The last one begins at 2^42 - 2^38 ns, more than an hour, and has no upper
+/// end.
 pub(crate) const RANGES: usize = 40 << DIGITS;
 
-/// The range of a duration in nanoseconds.
+/// Returns the range of a duration in nanoseconds.
 #[inline]
 pub(crate) fn range(nanoseconds: u64) -> u16 {
     let highest = (nanoseconds | (1 << DIGITS)).ilog2();
     let index = ((highest - DIGITS) << DIGITS) as usize + (nanoseconds >> (highest - DIGITS)) as usize;
-    // Below 2^DIGITS each number is a range of its own, with the same formula.
+    // Below 2^DIGITS each number is a separate range, with the same formula.
     index.min(RANGES - 1) as u16
 }
 
-/// First nanosecond of a range.
+/// Returns the first nanosecond of a range.
 pub(crate) fn first(range: usize) -> u64 {
     let (power, rest) = (range >> DIGITS, range & ((1 << DIGITS) - 1));
     match power.checked_sub(1) {
@@ -27,10 +29,11 @@ pub(crate) fn first(range: usize) -> u64 {
     }
 }
 
-/// How many durations there are in each range.
+/// Number of durations in each range.
 pub(crate) type Counts = [u32; RANGES];
 
-/// The duration below which the share `quantile` of them is, to a sixteenth; `longest` is the longest of them.
+/// Returns the `quantile` of the durations, with a relative error of at most a sixteenth. `longest`
+/// is the longest duration.
 pub(crate) fn quantile(counts: &[u64; RANGES], quantile: f64, longest: u64) -> u64 {
     let total: u64 = counts.iter().sum();
     let wanted = ((total as f64 * quantile).ceil() as u64).max(1);
@@ -49,7 +52,7 @@ mod tests {
     use super::{RANGES, first, quantile, range};
 
     #[test]
-    fn a_range_begins_where_the_one_before_ends() {
+    fn ranges_are_contiguous() {
         for index in 0..RANGES {
             assert_eq!(range(first(index)), index as u16, "{index}");
             assert_eq!(range(first(index + 1) - 1), index as u16, "{index}");
@@ -59,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_right_to_a_sixteenth() {
+    fn quantiles_are_within_a_sixteenth() {
         let mut counts = [0; RANGES];
         for duration in 1..=100_000u64 {
             counts[usize::from(range(duration * 37))] += 1;

@@ -1,10 +1,12 @@
-//! Live activity: operations, bytes and latencies in the last seconds, by cluster, node, job, process, file and
-//! operation; in bounded memory, at some tens of nanoseconds per event.
+//! Live activity: operations, bytes and latencies of the last seconds, by cluster, node, job,
+//! process, file and operation. Memory is bounded, and an event costs some tens of nanoseconds.
 //!
-//! Events are put into seconds by their completion. A second that is over is packed and kept for a minute, so that a
-//! [`ActivitySnapshot`] of any window up to that can be made; what the whole cluster did is kept for an hour ([`ActivityHistory`]).
-//! A late event counts when it comes. Of each kind a second tells [`PLACES`] apart, and the whole time twice as many; with
-//! more, the ones with the most requests are kept and the error is known (`table.rs`).
+//! Events are assigned to seconds by completion time. A finished second is packed and kept for a
+//! minute, so that an [`ActivitySnapshot`] of any window up to a minute can be built. The activity
+//! of the whole cluster is kept for an hour ([`ActivityHistory`]). A late event counts in the
+//! second in which it arrives. A second holds up to [`PLACES`] keys of each kind, and the whole
+//! time holds twice as many. With more keys, those with the most requests are kept, and the error
+//! is bounded (`table.rs`).
 //!
 //! | module | role |
 //! |---|---|
@@ -40,18 +42,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use table::{PackedTable, Table, Tally};
 
-/// Nodes, jobs, processes, files and operations that are told apart in one second, of each kind.
+/// Maximum number of keys of each kind (nodes, jobs, processes, files, operations) in one second.
 pub const PLACES: usize = 1024;
-/// Of finished seconds so many bytes are kept at most; then the minute gets shorter.
+/// Maximum memory of finished seconds in bytes. When it is reached, fewer than 60 seconds are kept.
 const KEPT_BYTES: usize = 32 << 20;
-/// Names of files, and what is known of processes, are kept up to twice so many bytes; then the ones not seen for the
-/// longest time are forgotten.
+/// Half the maximum memory, in bytes, of file names and of process descriptions. Beyond the maximum
+/// the least recently used entries are dropped.
 const NAME_BYTES: usize = 64 << 20;
-/// Places of losses that are told apart.
+/// Maximum number of distinct loss places.
 const LOSS_PLACES: usize = 4096;
 const SECOND: i64 = 1_000_000_000;
 
-/// Kinds of rows, as tables are kept.
+/// Kinds of rows: there is one table for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Node,
@@ -63,7 +65,7 @@ enum Kind {
 
 const KINDS: [Kind; 5] = [Kind::Node, Kind::Job, Kind::Process, Kind::File, Kind::Operation];
 
-/// The tallies of some time.
+/// Tallies of a period.
 #[derive(Debug)]
 struct Tallies {
     cluster: Table,
@@ -76,7 +78,7 @@ impl Tallies {
     }
 }
 
-/// A second that is over.
+/// A finished second.
 #[derive(Debug)]
 struct Past {
     second: i64,
@@ -90,12 +92,12 @@ impl Past {
     }
 }
 
-/// What is known of a process.
+/// Description of a process.
 #[derive(Clone, Debug)]
 struct Process {
     node: String,
     pid: u32,
-    /// `None`: all that is known of it is what an event says.
+    /// `None` if the process is known only from its events.
     uid: Option<u32>,
     job: String,
     job_key: u64,
@@ -108,7 +110,7 @@ impl HeapSize for Process {
     }
 }
 
-/// A path and where it is.
+/// Path of a file and its node.
 #[derive(Clone, Debug)]
 struct File {
     node: String,
@@ -121,11 +123,11 @@ impl HeapSize for File {
     }
 }
 
-/// See the module.
+/// Counters of the live activity of a cluster, in bounded memory.
 #[derive(Debug)]
 pub struct Activity {
     present: Tallies,
-    /// Since 1970, the one that `present` counts; `None`: nothing has come.
+    /// The second that `present` counts, in seconds since 1970. `None` before the first event.
     second: Option<i64>,
     past: VecDeque<Past>,
     past_bytes: usize,
@@ -146,7 +148,8 @@ pub struct Activity {
     texts: Recent<String>,
     files: Recent<File>,
     processes: Recent<Process>,
-    /// Job of a process, by the low bits of its id: so it is seldom asked for.
+    /// Cache of the job key of a process, indexed by the low bits of its id. It saves most
+    /// look-ups.
     jobs: Vec<(u64, u64)>,
 }
 
@@ -159,7 +162,7 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// Nothing has come yet.
+    /// Returns an activity without events.
     #[must_use]
     pub fn new() -> Activity {
         Activity {
@@ -185,7 +188,8 @@ impl Activity {
         }
     }
 
-    /// Takes in rows of any table of a trace; what events refer to must come before them.
+    /// Adds rows of any table of a trace. Rows that events refer to must be added before the
+    /// events.
     pub fn add(&mut self, table: TraceTable, batch: &RecordBatch) {
         let _ = match table {
             TraceTable::Events => self.events(batch),
@@ -196,13 +200,14 @@ impl Activity {
         };
     }
 
-    /// Takes in events with the names of their files, as [`miot_trace_store::Follow`] gives them.
+    /// Adds events with the names of their files, as [`miot_trace_store::Follow`] returns them.
     pub fn add_rows(&mut self, rows: &RecordBatch) {
         let _ = self.paths(rows);
         let _ = self.events(rows);
     }
 
-    /// True if nothing is known of a process of these events: its row has not come, or is forgotten.
+    /// Returns true if a process of these events is unknown: its row has not arrived, or was
+    /// dropped.
     #[must_use]
     pub fn has_strangers(&self, events: &RecordBatch) -> bool {
         let mut latest = None;
@@ -212,12 +217,13 @@ impl Activity {
         })
     }
 
-    /// So many events were passed over.
+    /// Counts events that were skipped.
     pub fn skip(&mut self, events: u64) {
         self.skipped = self.skipped.saturating_add(events);
     }
 
-    /// All events that completed before `time`, nanoseconds since 1970, have come.
+    /// Reports that all events that completed before `time`, in nanoseconds since 1970, have been
+    /// added.
     pub fn advance(&mut self, time: i64) {
         let second = time.div_euclid(SECOND);
         if self.second.is_some_and(|present| second > present) {
@@ -225,19 +231,19 @@ impl Activity {
         }
     }
 
-    /// Completion of the latest event, nanoseconds since 1970; 0 if there was none.
+    /// Returns the completion of the latest event in nanoseconds since 1970, or 0 if there is none.
     #[must_use]
     pub fn last(&self) -> i64 {
         self.last
     }
 
-    /// What the cluster did in the last `steps` steps of `step` seconds.
+    /// Returns the activity of the cluster in the last `steps` steps of `step` seconds.
     #[must_use]
     pub fn history(&self, step: u32, steps: usize) -> ActivityHistory {
         self.ring.read(self.second.unwrap_or(0), step, steps)
     }
 
-    /// A second is over, or the first begins.
+    /// Finishes the present second, if any, and begins the next.
     fn turn(&mut self, second: i64) {
         if let Some(over) = self.second.replace(second) {
             let (cluster, by) =
@@ -311,7 +317,8 @@ impl Activity {
                 lost: 0,
             };
             self.present.by[Kind::Operation as usize].add(number as u64, &tally, range);
-            // A POSIX request that has a caller was made for a request of MPI-IO after the call that asked for it.
+            // A POSIX request with a caller was made for an MPI-IO request after the MPI-IO call
+            // had returned.
             let is_late_part = info.is_some_and(|info| info.op.layer == Layer::Posix as u8)
                 && callers.is_some_and(|callers| callers.is_valid(row));
             if enclosing.is_valid(row) || is_late_part {
@@ -326,7 +333,7 @@ impl Activity {
             present.by[Kind::Job as usize].add(job, &tally, range);
             present.by[Kind::Process as usize].add(process, &tally, range);
             if files.is_valid(row) {
-                // A copy is a read of the one file and a write of the other.
+                // A copy is a read of one file and a write of the other.
                 let bytes_read = if class == OpClass::Copy { 0 } else { read };
                 present.by[Kind::File as usize].add(files.value(row), &Tally { bytes_read, ..tally }, range);
             }
@@ -339,7 +346,8 @@ impl Activity {
         Some(())
     }
 
-    /// The key of the job of a process; what little the event says of it is noted if nothing else is known.
+    /// Returns the key of the job of a process. For a process without a row it records the node and
+    /// pid of the event.
     #[inline]
     fn job(&mut self, process: u64, pid: u32, nodes: &arrow_array::StringArray, node: usize) -> u64 {
         let (known, job) = self.jobs[process as usize % JOBS];
@@ -361,7 +369,7 @@ impl Activity {
         job
     }
 
-    /// The key of a name.
+    /// Returns the key of a name.
     fn text(&mut self, name: &str) -> u64 {
         let key = self.names.hash_one(name);
         if self.texts.get(key).is_none() {
@@ -380,7 +388,7 @@ impl Activity {
         Some(())
     }
 
-    /// Names of files out of rows that have them.
+    /// Records the names of files from rows that contain them.
     fn paths(&mut self, rows: &RecordBatch) -> Option<()> {
         let nodes = rows.column_by_name("node")?.as_dictionary_opt::<NameKey>()?;
         let node_names = nodes.values().as_string_opt::<i32>()?;
@@ -455,7 +463,7 @@ impl Activity {
     }
 }
 
-/// Enough of a command line to know it by.
+/// Returns the beginning of a command line, enough to recognize it.
 fn shortened(command: &str) -> &str {
     const MOST: usize = 200;
     let end = command.char_indices().map(|(at, _)| at).find(|at| *at >= MOST);

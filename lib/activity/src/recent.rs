@@ -1,16 +1,17 @@
-//! Values by id in bounded memory: those that were not used recently are dropped.
+//! Values by id in bounded memory: values that were not used recently are dropped.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Values by id within a bound: when there are more, those go that nobody has asked for the longest.
+/// Bounded map by id that drops the least recently used values.
 ///
-/// Two generations: the elder is dropped when the younger is full, and what is asked for moves to the younger.
+/// It has two generations: the old one is dropped when the young one is full, and a value that is
+/// looked up moves to the young one.
 #[derive(Debug)]
 pub(crate) struct Recent<V> {
     young: Ids<V>,
     old: Ids<V>,
-    /// Bytes of the younger, and at most.
+    /// Size of the young generation in bytes, and its maximum.
     bytes: usize,
     most: usize,
 }
@@ -18,7 +19,7 @@ pub(crate) struct Recent<V> {
 /// A map by id.
 pub(crate) type Ids<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
 
-/// For ids that nobody outside chooses: one multiplication.
+/// Hasher with one multiplication, for ids that no outside party can choose.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -40,7 +41,7 @@ impl Hasher for IdHasher {
     }
 }
 
-/// How many bytes a value takes besides itself.
+/// Heap size of a value in bytes.
 pub(crate) trait HeapSize {
     fn heap(&self) -> usize;
 }
@@ -52,7 +53,7 @@ impl HeapSize for String {
 }
 
 impl<V: HeapSize> Recent<V> {
-    /// Of at most twice so many bytes.
+    /// Returns a map of at most twice `most` bytes.
     pub(crate) fn new(most: usize) -> Recent<V> {
         Recent { young: Ids::default(), old: Ids::default(), bytes: 0, most }
     }
@@ -77,7 +78,7 @@ impl<V: HeapSize> Recent<V> {
         self.young.get(&id)
     }
 
-    /// The value, which may go all the same.
+    /// Returns the value without marking it as used.
     pub(crate) fn peek(&self, id: u64) -> Option<&V> {
         self.young.get(&id).or_else(|| self.old.get(&id))
     }
@@ -87,7 +88,7 @@ impl<V: HeapSize> Recent<V> {
     }
 }
 
-/// With what the map takes for an entry.
+/// Returns the size of a value in bytes, including the map entry.
 fn size<V: HeapSize>(value: &V) -> usize {
     2 * size_of::<(u64, V)>() + value.heap()
 }
@@ -97,7 +98,7 @@ mod tests {
     use super::Recent;
 
     #[test]
-    fn what_is_asked_for_stays_and_the_rest_goes() {
+    fn used_values_stay_and_unused_ones_are_dropped() {
         let mut names = Recent::<String>::new(10_000);
         names.put(0, "asked".into());
         names.put(1, "not".into());

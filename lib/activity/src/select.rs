@@ -9,10 +9,10 @@ use super::{
 };
 use std::cmp::Reverse;
 
-/// Rates of shorter times than this say nothing: seconds.
+/// Shortest time over which a rate is computed, in seconds. Rates over less are meaningless.
 const LEAST: f64 = 0.001;
 
-/// The sum of what a key has in some tables.
+/// Sum of a key's tallies over several tables.
 struct Sum {
     key: u64,
     tally: Tally,
@@ -20,12 +20,12 @@ struct Sum {
 }
 
 impl Activity {
-    /// What happened in a window. Of each kind it has the `top` rows with the most requests, the most bytes, the most
-    /// time, the longest request and the most losses: between `top` and five times as many.
+    /// Returns the activity of a window. Of each kind it has the `top` rows by requests, by bytes,
+    /// by time, by longest request and by losses: between `top` and five times as many rows.
     #[must_use]
     pub fn snapshot(&mut self, window: ActivityWindow, top: usize) -> ActivitySnapshot {
         let end = self.second.unwrap_or(0);
-        // The window is taken out while names are looked up, and put back.
+        // The window is taken out during name look-ups, and put back afterwards.
         let kept = std::mem::take(&mut self.past);
         let whole;
         let (from, sources): (i64, Vec<&Past>) = match window {
@@ -114,10 +114,11 @@ impl Activity {
     }
 }
 
-/// With the durations by range.
+/// A sum and its durations by range.
 type Summed = (Sum, Box<[u64; RANGES]>);
 
-/// The selected rows, the one with most requests first; how many there are; the requests of the others.
+/// Returns the selected rows in descending order of requests, the number of all rows, and the
+/// requests of the rows that were not selected.
 fn rows(tables: &[&PackedTable], top: usize) -> (Vec<Summed>, u64, u64) {
     let unseen: u64 = tables.iter().map(|table| table.floor).sum();
     let mut places = Ids::<usize>::default();

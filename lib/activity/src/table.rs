@@ -1,18 +1,19 @@
-//! Tallies by key in bounded memory: all keys while they fit, then those with the most requests.
+//! Tallies by key in bounded memory: all keys while they fit, then the keys with the most requests.
 //!
-//! What happens when they do not fit is the *space-saving* algorithm of A. Metwally, D. Agrawal and A. El Abbadi,
-//! *Efficient Computation of Frequent and Top-k Elements in Data Streams* (ICDT 2005): a new key takes the place of the
-//! one with the fewest requests, and may have had as many before, which nobody counted ([`Entry::missed`]). Of N
-//! requests and m places every key with more than N/m requests is in the table, and no `missed` is above N/m. Here the
-//! newcomer does not inherit the tally of the key that goes: that goes to [`Table::rest`], so that entries and rest
-//! together are exact.
+//! A full table uses the *space-saving* algorithm of A. Metwally, D. Agrawal and A. El Abbadi,
+//! *Efficient Computation of Frequent and Top-k Elements in Data Streams* (ICDT 2005): a new key
+//! replaces the key with the fewest requests. It may have had as many requests before, which were
+//! not counted ([`Entry::missed`]). Of N requests and m places, every key with more than N/m
+//! requests is in the table, and no `missed` exceeds N/m. Unlike in the paper, the new key does not
+//! inherit the tally of the replaced key: that tally is added to [`Table::rest`], so that the sum
+//! of entries and rest is exact.
 
 use super::latencies::{Counts, RANGES};
 use super::recent::Ids;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What some requests did.
+/// Sums over requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) requests: u64,
@@ -39,26 +40,26 @@ impl Tally {
     }
 }
 
-/// What is known of a key.
+/// Counts of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) key: u64,
     pub(crate) tally: Tally,
-    /// At most so many requests of this key are in the rest.
+    /// Maximum number of requests of this key that are counted in the rest.
     pub(crate) missed: u64,
 }
 
 impl Entry {
-    /// At most so many requests has this key.
+    /// Returns the maximum number of requests of this key.
     fn most(&self) -> u64 {
         self.tally.requests + self.missed
     }
 }
 
-/// Places looked at first, by the low bits of the key.
+/// Size of the cache of recently used places, indexed by the low bits of the key.
 const GUESSES: usize = 1024;
 
-/// See the module.
+/// Tallies by key, for a bounded number of keys.
 #[derive(Debug)]
 pub(crate) struct Table {
     places: usize,
@@ -66,10 +67,11 @@ pub(crate) struct Table {
     latencies: Vec<Counts>,
     index: Ids<u32>,
     guesses: Vec<u32>,
-    /// Made when the table is full: entries by [`Entry::most`], which may have grown since.
+    /// Entries by [`Entry::most`], which may have grown since. Built when the table is full.
     fewest: BinaryHeap<Reverse<(u64, u32)>>,
     rest: Tally,
-    /// A key that is not here has at most so many requests in what was [merged](Table::merge) beside these.
+    /// Maximum number of requests of a key that is neither here nor in the [merged](Table::merge)
+    /// tables.
     unseen: u64,
 }
 
@@ -128,8 +130,8 @@ impl Table {
         place
     }
 
-    /// Takes the entry with the fewest requests out of the heap. Each entry that is looked at in vain has had a request
-    /// since it was last, so it costs a logarithm per request at most.
+    /// Takes the entry with the fewest requests out of the heap. An outdated heap entry has had a
+    /// request since it was pushed, so the cost is at most a logarithm per request.
     fn least(&mut self) -> (u32, u64) {
         if self.fewest.is_empty() {
             let all = self.entries.iter().enumerate();
@@ -145,7 +147,7 @@ impl Table {
         (0, self.entries[0].most())
     }
 
-    /// Adds all of a finished stretch.
+    /// Adds a finished period.
     pub(crate) fn merge(&mut self, other: &PackedTable) {
         if other.floor > 0 {
             self.entries.iter_mut().for_each(|entry| entry.missed += other.floor);
@@ -165,11 +167,11 @@ impl Table {
         }
         self.rest.add(&other.rest);
         self.unseen += other.floor;
-        // What is in the heap must not be more than what it stands for.
+        // The heap must not contain values above the current ones.
         self.fewest.clear();
     }
 
-    /// What was counted, packed; and the table is empty again.
+    /// Returns the packed counts and empties the table.
     pub(crate) fn finish(&mut self) -> PackedTable {
         let finished = self.packed();
         self.entries.clear();
@@ -180,7 +182,7 @@ impl Table {
         finished
     }
 
-    /// What was counted, packed.
+    /// Returns the packed counts.
     pub(crate) fn packed(&self) -> PackedTable {
         let full = self.entries.len() == self.places && self.rest != Tally::default();
         let floor = if full { self.entries.iter().map(Entry::most).min().unwrap_or(0) } else { 0 };
@@ -200,15 +202,15 @@ impl Table {
     }
 }
 
-/// A table in little memory that does not change any more.
+/// Immutable table in compact form.
 #[derive(Debug, Default)]
 pub(crate) struct PackedTable {
-    /// Each with where its latencies end.
+    /// Entries, each with the end of its latencies.
     entries: Vec<(Entry, u32)>,
-    /// Range and count.
+    /// Pairs of range and count.
     latencies: Vec<(u16, u32)>,
     pub(crate) rest: Tally,
-    /// A key that is not here has at most so many requests.
+    /// Maximum number of requests of a key that is not here.
     pub(crate) floor: u64,
 }
 
@@ -236,7 +238,7 @@ mod tests {
     const ONE: Tally =
         Tally { requests: 1, failed: 0, bytes_read: 2, bytes_written: 0, time: 3, longest: 3, lost: 0 };
 
-    /// A few keys have most of the requests, many have few: key k about 1/(k+1).
+    /// Returns requests of a skewed distribution: key k has a share of about 1/(k+1).
     fn skewed(requests: usize, seed: u64) -> impl Iterator<Item = u64> {
         let mut random = fastrand::Rng::with_seed(seed);
         (0..requests).map(move |_| (5_000f64.powf(random.f64()) - 1.0) as u64)
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_exact_while_keys_fit_and_within_the_bound_when_they_do_not() {
+    fn counts_are_exact_or_within_the_bound() {
         for (places, requests) in [(6_000, 20_000), (100, 20_000), (1, 50)] {
             let mut table = Table::new(places);
             let mut truth = HashMap::<u64, u64>::new();
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_that_are_merged_keep_the_bound() {
+    fn merged_periods_keep_the_bound() {
         let (places, mut sum, mut part) = (150, Table::new(150), Table::new(150));
         let mut truth = HashMap::<u64, u64>::new();
         for seed in 1..20 {

@@ -1,4 +1,4 @@
-//! What happens now, of rows of which everything is known; and the same numbers as the summary of the whole.
+//! Activity computed from rows with known values, compared with the summary of the whole trace.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use arrow_array::{
@@ -16,7 +16,7 @@ const SECOND: i64 = 1_000_000_000;
 /// Begin of the trace, in the middle of a second.
 const BEGIN: i64 = 1_700_000_000 * SECOND + SECOND / 2;
 
-/// Random requests of two nodes over some seconds, the same in each run.
+/// Returns random requests of two nodes over some seconds, the same in each run.
 fn many(count: usize) -> Vec<EventValues> {
     let mut random = fastrand::Rng::with_seed(42);
     let mut draw = |below: u64| random.u64(..below);
@@ -103,7 +103,7 @@ fn added(rows: &[EventValues]) -> Activity {
     activity
 }
 
-/// Name or id, requests and bytes.
+/// Returns name or id, requests and bytes of each row.
 fn brief(group: &ActivityGroup) -> Vec<(String, u64, u64, u64)> {
     let brief = group.rows.iter().map(|row| {
         let name = if row.name.is_empty() { row.id.unwrap_or(0).to_string() } else { row.name.clone() };
@@ -113,7 +113,7 @@ fn brief(group: &ActivityGroup) -> Vec<(String, u64, u64, u64)> {
 }
 
 #[test]
-fn the_whole_time_is_what_the_summary_says() {
+fn whole_time_equals_summary() {
     let rows = many(20_000);
     let mut summary = Summary::new();
     summary.add(&batch(&rows));
@@ -158,7 +158,7 @@ fn the_whole_time_is_what_the_summary_says() {
 }
 
 #[test]
-fn bytes_that_mpi_moves_after_the_call_count_once() {
+fn bytes_moved_after_an_mpi_call_count_once() {
     let iwrite = EventValues { layer: "mpi-io", ..row("iwrite_at", 1, 4096, 1000, 500) };
     let pwrite = EventValues { caller: Some(10), tid: 11, ..row("pwrite", 1, 4096, 1600, 300) };
     let snapshot = added(&[iwrite, pwrite]).snapshot(ActivityWindow::Whole, 10);
@@ -167,7 +167,7 @@ fn bytes_that_mpi_moves_after_the_call_count_once() {
 }
 
 #[test]
-fn a_window_has_the_whole_seconds_before_the_present_one() {
+fn window_excludes_the_present_second() {
     // One request in the first second, two in the second, and so on.
     let rows: Vec<EventValues> = (0..70i64)
         .flat_map(|second| (0..=second).map(move |_| row("read", 1, 10, BEGIN + second * SECOND, 0)))
@@ -190,14 +190,14 @@ fn a_window_has_the_whole_seconds_before_the_present_one() {
     );
     assert_eq!(activity.history(1, 3).requests, [68, 69, 70]);
 
-    // Late ones count when they come.
+    // Late events count on arrival.
     activity.add(Table::Events, &batch(&[row("read", 1, 10, BEGIN, 0)]));
     activity.advance(BEGIN + 71 * SECOND);
     assert_eq!(requests(activity.snapshot(ActivityWindow::Seconds(1), 5)), (1, 1.0));
     activity.advance(BEGIN + 200 * SECOND);
     assert_eq!(requests(activity.snapshot(ActivityWindow::Seconds(60), 5)), (0, 60.0));
     assert_eq!(activity.history(10, 2).requests, [0, 0]);
-    // Of the first second only its end was seen.
+    // Of the first second only the second half was observed.
     let mut short = added(&rows[..3]);
     short.advance(BEGIN + 2 * SECOND);
     assert_eq!(requests(short.snapshot(ActivityWindow::Seconds(10), 5)), (3, 2.0));
@@ -217,7 +217,7 @@ fn jobs_processes_and_files_have_their_names() {
     assert!(activity.has_strangers(&batch(&rows)));
     assert!(!activity.has_strangers(&batch(&rows[..3])));
     activity.add(Table::Events, &batch(&rows));
-    assert!(activity.has_strangers(&batch(&rows)), "that it made requests is not all there is to know");
+    assert!(activity.has_strangers(&batch(&rows)), "events alone do not describe a process");
     let snapshot = activity.snapshot(ActivityWindow::Whole, 10);
     assert_eq!(brief(&snapshot.jobs), [("77".into(), 3, 0, 111), ("0".into(), 1, 0, 1000)]);
     assert_eq!(
@@ -238,7 +238,7 @@ fn jobs_processes_and_files_have_their_names() {
             ("", Some("n9"), Some(109), None)
         ]
     );
-    // What comes later is taken in.
+    // A row that arrives later is used.
     activity.add(
         Table::Processes,
         &table(
@@ -261,7 +261,7 @@ fn jobs_processes_and_files_have_their_names() {
 }
 
 #[test]
-fn losses_are_told_by_node_process_and_job() {
+fn losses_are_counted_by_node_process_and_job() {
     let mut activity = Activity::new();
     activity.add(Table::Processes, &processes());
     activity.add(Table::Events, &batch(&[row("read", 1, 1, BEGIN, 1)]));
@@ -291,7 +291,7 @@ fn losses_are_told_by_node_process_and_job() {
 }
 
 #[test]
-fn with_too_many_files_the_busy_ones_are_told_and_sums_stay_exact() {
+fn too_many_files_keep_the_busiest_and_exact_sums() {
     let files = 5 * PLACES as u64;
     let rows: Vec<EventValues> = (0..4 * files)
         .map(|n| {

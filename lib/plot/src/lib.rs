@@ -1,6 +1,7 @@
 //! Plots as SVG, as elements of a page and as files.
 //!
-//! Colors are classes of a style sheet, so that a page can change them with the color scheme of the reader.
+//! Colors are classes of a style sheet, so that a page can change them with the color scheme of the
+//! reader.
 //!
 //! | module | role |
 //! |---|---|

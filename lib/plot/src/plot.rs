@@ -27,7 +27,7 @@ const FOOT: f64 = 20.0;
 /// Width and height of a color sample of the legend.
 const SAMPLE: f64 = 10.0;
 
-/// An entry of the legend: the class of a color, and its meaning.
+/// Entry of the legend: the class of a color, and its meaning.
 #[derive(Clone, Copy, Debug)]
 pub enum LegendEntry {
     /// A filled area.
@@ -39,13 +39,13 @@ pub enum LegendEntry {
 /// A finished plot.
 #[derive(Debug)]
 pub struct Plot {
-    /// Name of its file, and prefix of the ids of its elements in a page.
+    /// Name of the file, and prefix of the element ids in a page.
     pub name: String,
     /// Title.
     pub title: String,
     /// Description of the plot, for screen readers.
     pub description: String,
-    /// Meaning of its colors.
+    /// Meaning of the colors.
     pub keys: Vec<LegendEntry>,
     /// Meaning of the shades of a heat map, from the lightest to the darkest.
     pub shades: Option<String>,
@@ -57,7 +57,7 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// An empty plot of this width and height, in the units of its coordinates.
+    /// Returns an empty plot of this width and height, in the units of its coordinates.
     #[must_use]
     pub fn new(name: &str, title: &str, (width, height): (f64, f64)) -> Plot {
         Plot {
@@ -73,8 +73,9 @@ impl Plot {
         }
     }
 
-    /// The plot as an element of a page, without title and legend, or, with a style, as a file of its own. The attribute
-    /// `data-alone` is the view box that a page must set when it exports the element as a file.
+    /// Returns the plot as an element of a page without title and legend, or, with a style, as a
+    /// separate file. The attribute `data-alone` is the view box that a page must set when it
+    /// exports the element as a file.
     #[must_use]
     pub fn svg(&self, style: Option<&str>) -> String {
         let Plot { name, width, height, body, .. } = self;
@@ -96,12 +97,12 @@ impl Plot {
         )
     }
 
-    /// Title, legend and names of the axes, around the plot.
+    /// Returns title, legend and names of the axes, around the plot.
     fn frame(&self) -> String {
         let mut frame = String::new();
         let (left, right) = (LEFT, self.width - RIGHT);
-        let room = ((self.width - LEFT) / TITLE_CHARACTER) as usize;
-        line(&mut frame, "title", "start", (left, 20.0 - HEAD), &shortened(&self.title, room));
+        let capacity = ((self.width - LEFT) / TITLE_CHARACTER) as usize;
+        line(&mut frame, "title", "start", (left, 20.0 - HEAD), &shortened(&self.title, capacity));
         let (mut x, y) = (left, -10.0);
         let label = |frame: &mut String, x: &mut f64, text: &str| {
             line(frame, "label", "start", (*x + 5.0, y), text);
@@ -158,7 +159,7 @@ impl Plot {
         line(&mut self.body, class, anchor, at, text);
     }
 
-    /// Adds lines across the plot and labels beside them.
+    /// Adds horizontal lines across the plot, and labels beside them.
     pub fn rows(&mut self, x: (f64, f64), y: &Scale, ticks: &[(f64, String)]) {
         for (value, label) in ticks {
             let at = y.at(*value);
@@ -182,7 +183,7 @@ impl Plot {
     }
 }
 
-/// A line of text.
+/// Appends a line of text.
 fn line(out: &mut String, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
     let _ = write!(
         out,
@@ -191,7 +192,8 @@ fn line(out: &mut String, class: &str, anchor: &str, (x, y): (f64, f64), text: &
     );
 }
 
-/// Shortens text to `most` characters. Of a longer text it keeps the begin and, because paths differ there, the end.
+/// Shortens text to `most` characters. The beginning and the end of a longer text are kept, because
+/// paths differ at the end.
 fn shortened(text: &str, most: usize) -> String {
     let length = text.chars().count();
     if length <= most {

@@ -16,7 +16,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Coordinate of a value; values outside are moved to the nearer end.
+    /// Returns the coordinate of a value. Values outside the range map to the nearer end.
     #[must_use]
     pub fn at(&self, value: f64) -> f64 {
         let span = self.to - self.from;
@@ -25,8 +25,8 @@ impl Scale {
     }
 }
 
-/// Round numbers from 0 to `most`, about `wanted` of them, in steps of 1, 2 or 5 times a power of ten, within a unit that is
-/// `unit` times the one below (1000, or 1024 for bytes).
+/// Returns about `wanted` round numbers from 0 to `most`, in steps of 1, 2 or 5 times a power of
+/// ten within a unit. A unit is `unit` times the next smaller one (1000, or 1024 for bytes).
 #[must_use]
 pub fn ticks(most: f64, wanted: usize, unit: f64) -> Vec<f64> {
     if most <= 0.0 || !most.is_finite() {
@@ -37,13 +37,13 @@ pub fn ticks(most: f64, wanted: usize, unit: f64) -> Vec<f64> {
     let within = rough / unit.powf(power);
     let ten = 10f64.powf(within.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * ten >= within).unwrap_or(10.0);
-    // 1000 of one unit is rather 1 of the next.
+    // Use 1 of the next unit instead of 1000 of this one.
     let step = if step * ten >= 1000.0 { unit } else { step * ten } * unit.powf(power);
     (0..).map(|number| f64::from(number) * step).take_while(|value| *value <= most * 1.000_001).collect()
 }
 
-/// Path of the area between two lines over steps of `x`, the first of which begins at 0. The lines are staircases, because each
-/// value holds for a whole interval.
+/// Returns the path of the area between two lines over steps of `x`, the first of which begins at
+/// 0. The lines are staircases, because each value holds for a whole interval.
 #[must_use]
 pub fn staircase(x: &Scale, step: f64, from: &[f64], to: &[f64]) -> String {
     let mut path = String::new();

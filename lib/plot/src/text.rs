@@ -3,7 +3,8 @@
 use miot_proto::text::printable;
 use std::fmt::{self, Write as _};
 
-/// Escapes text for HTML and XML, including attributes. Control characters are replaced by visible escapes.
+/// Escapes text for HTML and XML, including attributes. Control characters are replaced by visible
+/// escapes.
 #[derive(Debug)]
 pub struct XmlText<'a>(pub &'a str);
 
@@ -16,7 +17,8 @@ impl fmt::Display for XmlText<'_> {
                 '>' => out.write_str("&gt;")?,
                 '"' => out.write_str("&quot;")?,
                 '\'' => out.write_str("&#39;")?,
-                // Not characters of XML, or characters that change the direction of the text around them.
+                // Characters that XML forbids, or that change the direction of the text around
+                // them.
                 '\u{fffe}' | '\u{ffff}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                     write!(out, "\\u{{{:x}}}", u32::from(character))?;
                 }

@@ -3,7 +3,7 @@
 use super::presets;
 use serde::{Deserialize, Serialize};
 
-/// What can be told of a configuration that makes no sense.
+/// An invalid configuration: the text states what is wrong and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError(pub String);
 
@@ -15,39 +15,39 @@ impl std::fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// A machine. Sizes in bytes, times in nanoseconds.
+/// Configuration of a machine. Sizes are in bytes, times in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Processors.
+    /// Number of processors.
     pub processors: u32,
-    /// How long a process runs before others that are ready get their turn.
+    /// Time that a process runs before other ready processes get the processor.
     #[serde(with = "nanoseconds")]
     pub quantum: u64,
-    /// To change from one process to another.
+    /// Time to switch from one process to another.
     #[serde(with = "nanoseconds")]
     pub switch: u64,
-    /// System call and file-system code of a request.
+    /// Time of the system call and the file-system code of a request.
     #[serde(with = "nanoseconds")]
     pub call: u64,
-    /// To serve the interrupt of a transfer that has completed.
+    /// Time to serve the interrupt of a completed transfer.
     #[serde(with = "nanoseconds")]
     pub interrupt: u64,
-    /// The cache.
+    /// First level of the cache.
     pub cache: Cache,
-    /// The cache's second level.
+    /// Second level of the cache.
     pub ssd: Ssd,
-    /// What is read before it is asked for.
+    /// Read-ahead: reads data before it is requested.
     pub read_ahead: bool,
-    /// A process goes on when what it writes is in the cache.
+    /// Write-behind: a process continues as soon as its data is in the cache.
     pub write_behind: bool,
-    /// With write-behind: how long written data stays before it goes to disk.
+    /// With write-behind: time that written data stays in the cache before it is written to disk.
     #[serde(with = "nanoseconds")]
     pub delay: u64,
-    /// Longest transfer; longer requests become several.
+    /// Maximum size of a transfer. Longer requests are split.
     #[serde(with = "miot_proto::units::bytes")]
     pub transfer: u64,
-    /// Where data is.
+    /// Disks that hold the data.
     pub disk: Disk,
 }
 
@@ -55,111 +55,116 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cache {
-    /// All of it; 0: there is none.
+    /// Size of the cache; 0 for no cache.
     #[serde(with = "miot_proto::units::bytes")]
     pub size: u64,
-    /// One block.
+    /// Size of a block.
     #[serde(with = "miot_proto::units::bytes")]
     pub block: u64,
-    /// What is replaced.
+    /// Replacement policy.
     pub policy: Policy,
-    /// How much of it a process may have; 0: no limit.
+    /// Maximum part of the cache that a process may use; 0 for no limit.
     #[serde(with = "miot_proto::units::bytes")]
     pub limit: u64,
 }
 
-/// What is replaced when a cache is full.
+/// Replacement policy of a full cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// The block that was not used for the longest time.
+    /// Replaces the block that was not used for the longest time.
     #[default]
     Lru,
-    /// The block that came first.
+    /// Replaces the block that was loaded first.
     Fifo,
-    /// The block that came first and was not used since it was last looked at (second chance; Corbató 1968).
+    /// Replaces the block that was loaded first and was not used since its last inspection (second
+    /// chance; Corbató 1968).
     Clock,
-    /// New blocks have to be used again after they left a queue of a quarter of the cache to get into the LRU list of
-    /// the rest (2Q, full version; Johnson and Shasha 1994, with their Kin = 25 %, Kout = 50 %).
+    /// A new block enters the LRU list only if it is used again after it has left a queue of a
+    /// quarter of the cache (2Q, full version; Johnson and Shasha 1994, with their Kin = 25 %, Kout
+    /// = 50 %). The LRU list has the rest of the cache.
     #[serde(rename = "2q")]
     TwoQ,
 }
 
-/// Solid-state disk as an operating system's cache: larger, but a hit costs time of the processor.
+/// Solid-state disk as a cache of the operating system: it is larger, but a hit costs processor
+/// time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ssd {
-    /// All of it; 0: there is none.
+    /// Size of the SSD; 0 for no SSD.
     #[serde(with = "miot_proto::units::bytes")]
     pub size: u64,
-    /// To set up a transfer.
+    /// Time to set up a transfer.
     #[serde(with = "nanoseconds")]
     pub set_up: u64,
-    /// Per 1024 bytes moved.
+    /// Time per 1024 bytes moved.
     #[serde(with = "nanoseconds")]
     pub per_kib: u64,
 }
 
-/// Disks. An access takes `latency`, positioning, and its bytes at `read_rate` or `write_rate`.
+/// Disks. An access takes `latency`, positioning, and the time of its bytes at `read_rate` or
+/// `write_rate`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Disk {
-    /// Requests wait for each other. Without, as in the paper, each is served at once, whatever else is under way, and
-    /// there is one head.
+    /// Whether requests wait for each other. Without queues, as in the paper, each request is
+    /// served at once regardless of other requests, and there is one head.
     pub queue: bool,
-    /// Devices over which data is striped.
+    /// Number of devices over which data is striped.
     pub devices: u32,
-    /// Bytes on one device before the next.
+    /// Number of consecutive bytes on one device.
     #[serde(with = "miot_proto::units::bytes")]
     pub stripe: u64,
-    /// Requests that one device works on at the same time: their latencies overlap, their transfers do not.
+    /// Number of requests that one device serves at the same time: their latencies overlap, their
+    /// transfers do not.
     pub channels: u32,
-    /// Which waiting request is next.
+    /// Order in which waiting requests are served.
     pub order: Order,
-    /// Network, controller, flash: before a read moves its first byte.
+    /// Time before a read moves its first byte: network, controller, flash.
     #[serde(with = "nanoseconds")]
     pub read_latency: u64,
-    /// The same for a write.
+    /// Time before a write moves its first byte.
     #[serde(with = "nanoseconds")]
     pub write_latency: u64,
-    /// Seek to the next track; 0 with `max_seek` 0: no arm.
+    /// Time of a seek to the next track. 0, with `max_seek` 0, for a device without an arm.
     #[serde(with = "nanoseconds")]
     pub min_seek: u64,
-    /// Seek from one end to the other.
+    /// Time of a seek over the full stroke.
     #[serde(with = "nanoseconds")]
     pub max_seek: u64,
-    /// One turn; half of it is waited for after each seek.
+    /// Time of one rotation. Each seek is followed by a wait of half a rotation.
     #[serde(with = "nanoseconds")]
     pub rotation: u64,
-    /// Bytes of one device: distances are fractions of it.
+    /// Size of one device. Seek distances are fractions of it.
     #[serde(with = "miot_proto::units::bytes")]
     pub capacity: u64,
-    /// Bytes per second of one device; 0: no time.
+    /// Read rate of one device in bytes per second; 0 for no transfer time.
     #[serde(with = "miot_proto::units::bytes")]
     pub read_rate: u64,
-    /// The same for writes.
+    /// Write rate of one device in bytes per second; 0 for no transfer time.
     #[serde(with = "miot_proto::units::bytes")]
     pub write_rate: u64,
-    /// Bytes per second between the devices and the processors, all devices together: a network or a bus; 0: no time. Needs
-    /// `queue`.
+    /// Bytes per second between the devices and the processors, for all devices together: a network
+    /// or a bus. 0 for no transfer time. Requires `queue`.
     #[serde(with = "miot_proto::units::bytes")]
     pub link_rate: u64,
 }
 
-/// Which of the requests waiting at a device is next.
+/// Order in which a device serves waiting requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// The one that came first.
+    /// In order of arrival.
     #[default]
     Fifo,
-    /// The nearest one above the head, else the lowest (C-LOOK).
+    /// The nearest request above the head, else the lowest (C-LOOK).
     Look,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        presets::named("cray").unwrap_or_else(|| unreachable!("the preset is there"))
+        presets::named("cray").unwrap_or_else(|| unreachable!("the preset exists"))
     }
 }
 
@@ -175,18 +180,20 @@ impl Default for Disk {
     }
 }
 
-/// More than any machine has, and far from where sums overflow.
+/// Maximum size of anything: more than any machine has, and far from an overflow of sums.
 const MAX_SIZE: u64 = 1 << 50;
-/// Blocks that a cache may have: their table takes 48 bytes each.
+/// Maximum number of blocks of a cache. The table takes 48 bytes per block.
 const MAX_BLOCKS: u64 = 1 << 28;
-/// One day.
+/// Maximum of a time: one day.
 const MAX_TIME: u64 = 86_400_000_000_000;
 const MAX_PROCESSORS: u32 = 4096;
 const MAX_DEVICES: u32 = 65_536;
 
 impl Config {
+    /// Checks the configuration.
+    ///
     /// # Errors
-    /// What cannot be, and what to do.
+    /// A text that states which parameter is impossible and what to do.
     pub fn check(&self) -> Result<(), ConfigError> {
         let fail = |text: String| Err(ConfigError(text));
         let in_range = |name: &str, value: u64, least: u64, most: u64| {
@@ -269,7 +276,7 @@ impl Config {
     }
 }
 
-/// Times as texts with a unit.
+/// Serializes times as text with a unit.
 mod nanoseconds {
     use serde::{Deserializer, Serializer};
     use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The event loop: processes the next completion, on a processor or a device, until all processes have ended.
+//! The event loop: processes the next completion, on a processor or a device, until all processes
+//! have ended.
 
 use super::cache::NONE;
 use super::config::{Config, ConfigError};
@@ -13,12 +14,12 @@ use std::collections::VecDeque;
 /// Simulates a workload on a machine.
 ///
 /// # Errors
-/// The configuration makes no sense, or there are more processes than it can tell apart.
+/// The configuration is invalid, or there are more processes than the simulator can number.
 pub fn simulate(config: &Config, workload: &Workload) -> Result<Outcome, ConfigError> {
     simulate_observed(config, workload, ())
 }
 
-/// The same, with each step shown to an observer.
+/// Simulates a workload on a machine, and shows each step to an observer.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -30,7 +31,7 @@ pub fn simulate_observed<O: Observer>(
     config.check()?;
     if config.cache.limit > 0 && workload.programs.len() > usize::from(u16::MAX) {
         return Err(ConfigError(format!(
-            "{} processes with a limit each: at most {} can have one",
+            "cache.limit with {} processes: expected at most {} processes",
             workload.programs.len(),
             u16::MAX
         )));
@@ -41,7 +42,7 @@ pub fn simulate_observed<O: Observer>(
         cpus: vec![Cpu::new(); config.processors as usize],
         tasks: workload.programs.iter().map(Task::new).collect(),
         ready: VecDeque::new(),
-        room: VecDeque::new(),
+        space_waiters: VecDeque::new(),
         waiters: Vec::new(),
         running: workload.programs.len(),
         elapsed: 0,
@@ -62,19 +63,19 @@ struct Engine<'a, O> {
     storage: Storage<'a, O>,
     cpus: Vec<Cpu>,
     tasks: Vec<Task<'a>>,
-    /// In the order in which they get a processor.
+    /// Ready processes, in the order in which they get a processor.
     ready: VecDeque<u32>,
     /// Processes that wait for a block that can be replaced.
-    room: VecDeque<u32>,
+    space_waiters: VecDeque<u32>,
     waiters: Vec<(u32, bool)>,
-    /// Processes that have not ended.
+    /// Number of processes that have not ended.
     running: usize,
     elapsed: u64,
     now: u64,
 }
 
 impl<O: Observer> Engine<'_, O> {
-    /// Until all is done, or time does not fit in 64 bits.
+    /// Runs until all is done, or until the time does not fit in 64 bits.
     fn run(&mut self) {
         loop {
             let event = self.storage.events.next().unwrap_or(u64::MAX);
@@ -85,7 +86,7 @@ impl<O: Observer> Engine<'_, O> {
                     earliest.map_or((0, u64::MAX), |(nth, cpu)| (nth, cpu.until))
                 }
             };
-            // What happened elsewhere is known before what a processor does at the same moment.
+            // Completions elsewhere are processed before a processor's step at the same time.
             if event <= until {
                 let Some((time, event)) = self.storage.events.pop() else { return };
                 self.now = time;
@@ -104,7 +105,7 @@ impl<O: Observer> Engine<'_, O> {
         }
     }
 
-    /// A processor has done what it was doing.
+    /// Ends the current activity of a processor.
     #[inline]
     fn step(&mut self, cpu: usize) {
         let at = &mut self.cpus[cpu];
@@ -128,7 +129,7 @@ impl<O: Observer> Engine<'_, O> {
         self.go_on(cpu);
     }
 
-    /// The process of a processor goes on until something takes time.
+    /// Continues the process of a processor until something takes time.
     fn go_on(&mut self, cpu: usize) {
         let process = self.cpus[cpu].process;
         loop {
@@ -146,7 +147,8 @@ impl<O: Observer> Engine<'_, O> {
                         }
                         at.slice_end = self.now.saturating_add(self.config.quantum);
                     }
-                    // Alone, it computes on; if somebody becomes ready meanwhile, until the end of its turn.
+                    // The only process computes without interruption. It computes to the end of its
+                    // turn if another process becomes ready meanwhile.
                     let turn = if self.ready.is_empty() { left } else { at.slice_end - self.now };
                     let time = left.min(turn);
                     at.doing = CpuActivity::Compute(time);
@@ -160,26 +162,26 @@ impl<O: Observer> Engine<'_, O> {
                     let request = self.begin_request(process);
                     let access = self.storage.access(process, request);
                     let task = &mut self.tasks[process as usize];
-                    (task.phase, task.access) = (Phase::Ask, Some(access));
+                    (task.phase, task.access) = (Phase::Access, Some(access));
                     if self.config.call > 0 {
                         return self.cpus[cpu].overhead(self.now, self.config.call);
                     }
                 }
-                Phase::Ask => {
+                Phase::Access => {
                     let Some(access) = &mut task.access else { unreachable!("a request is under way") };
                     let progress = self.storage.go_on(access, self.now);
-                    task.phase = Phase::Told(progress);
+                    task.phase = Phase::Accessed(progress);
                     task.waits = access.waits;
                     task.later += std::mem::take(&mut access.later);
                     if access.cost > 0 {
                         return at.overhead(self.now, access.cost);
                     }
                 }
-                Phase::Told(progress) => {
+                Phase::Accessed(progress) => {
                     let is_free_of_cost = task.access.as_ref().is_none_or(|access| access.cost == 0);
                     task.phase = match progress {
                         Progress::Done => task.after_request(),
-                        Progress::NoRoom | Progress::Locked => Phase::Ask,
+                        Progress::NoRoom | Progress::Locked => Phase::Access,
                     };
                     if task.waits > 0 {
                         task.totals.waits += 1;
@@ -188,15 +190,15 @@ impl<O: Observer> Engine<'_, O> {
                         self.storage.observer.see(self.now, Step::Block { process, transfers });
                         return self.leave(cpu);
                     }
-                    // After moving data there may be room by now.
+                    // Moving data may have freed a block.
                     if progress == Progress::NoRoom && is_free_of_cost {
                         task.totals.room_waits += 1;
                         self.storage.observer.see(self.now, Step::NoRoom { process });
-                        self.room.push_back(process);
+                        self.space_waiters.push_back(process);
                         return self.leave(cpu);
                     }
-                    if !self.room.is_empty() && self.storage.has_room() {
-                        self.next_with_room();
+                    if !self.space_waiters.is_empty() && self.storage.has_room() {
+                        self.wake_space_waiter();
                     }
                 }
                 Phase::End => {
@@ -244,19 +246,19 @@ impl<O: Observer> Engine<'_, O> {
         self.leave(cpu);
     }
 
-    /// The process leaves its processor, which takes the next one.
+    /// Removes the process from its processor, which takes the next one.
     #[inline]
     fn leave(&mut self, cpu: usize) {
         let at = &mut self.cpus[cpu];
         let task = &mut self.tasks[at.process as usize];
-        // Until the end of the simulation, what it ran is subtracted from this.
+        // The time that the program ran is subtracted from this at the end of the simulation.
         task.totals.overhead += task.lap(self.now);
         at.last = std::mem::replace(&mut at.process, NONE);
         (at.doing, at.until, at.idle_since) = (CpuActivity::Nothing, u64::MAX, self.now);
         self.dispatch(cpu);
     }
 
-    /// Gives a free processor the next process that is ready.
+    /// Gives a free processor the next ready process.
     #[inline]
     fn dispatch(&mut self, cpu: usize) {
         let Some(process) = self.ready.pop_front() else { return };
@@ -276,7 +278,7 @@ impl<O: Observer> Engine<'_, O> {
         self.go_on(cpu);
     }
 
-    /// A process waits no longer.
+    /// Makes a waiting process ready.
     #[inline]
     fn make_ready(&mut self, process: u32) {
         let task = &mut self.tasks[process as usize];
@@ -293,7 +295,8 @@ impl<O: Observer> Engine<'_, O> {
         }
     }
 
-    /// Somebody waits: who computes does so to the end of a turn of a quantum, and no longer.
+    /// Limits each computing process to the end of its current quantum, because another process
+    /// waits.
     fn cut_turns(&mut self) {
         for cpu in &mut self.cpus {
             let CpuActivity::Compute(time) = &mut cpu.doing else { continue };
@@ -329,18 +332,18 @@ impl<O: Observer> Engine<'_, O> {
                 }
             }
             if self.config.cache.limit > 0 {
-                while let Some(process) = self.room.pop_front() {
+                while let Some(process) = self.space_waiters.pop_front() {
                     self.wake(process, served);
                 }
-            } else if let Some(process) = self.room.pop_front() {
+            } else if let Some(process) = self.space_waiters.pop_front() {
                 self.wake(process, served);
             }
         }
         self.waiters = waiters;
     }
 
-    fn next_with_room(&mut self) {
-        if let Some(process) = self.room.pop_front() {
+    fn wake_space_waiter(&mut self) {
+        if let Some(process) = self.space_waiters.pop_front() {
             self.storage.events.push(self.now, Event::Wake(process));
         }
     }
@@ -350,7 +353,8 @@ impl<O: Observer> Engine<'_, O> {
         self.storage.events.push(served, Event::Wake(process));
     }
 
-    /// A processor serves the interrupt of a transfer, a free one if there is one: when it has done so.
+    /// Serves the interrupt of a transfer on a processor, on a free one if there is one. Returns
+    /// the time at which it has been served.
     #[inline]
     fn interrupt(&mut self) -> u64 {
         let time = self.config.interrupt;
@@ -369,7 +373,7 @@ impl<O: Observer> Engine<'_, O> {
             cpu.doing = CpuActivity::Interrupt;
             cpu.until = cpu.interrupted;
         } else {
-            // What it does takes longer.
+            // The interrupted activity takes longer.
             cpu.until = cpu.until.saturating_add(time);
             cpu.slice_end = cpu.slice_end.saturating_add(time);
         }
@@ -379,7 +383,8 @@ impl<O: Observer> Engine<'_, O> {
 
     fn finish(mut self) -> Outcome {
         for cpu in &mut self.cpus {
-            // The last process may end while another processor is still serving an interrupt, or idle since before.
+            // The last process may end while another processor is still serving an interrupt, or
+            // while it has been idle for some time.
             if cpu.interrupted > self.elapsed {
                 let over = cpu.interrupted - self.elapsed;
                 cpu.totals.overhead = cpu.totals.overhead.saturating_sub(over);

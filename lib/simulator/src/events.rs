@@ -5,11 +5,11 @@ use std::collections::BinaryHeap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
-    /// A part of a transfer is done: its number.
+    /// Part of a transfer, by number, is done.
     Part(u32),
-    /// A process can go on: its number.
+    /// Process, by number, can continue.
     Wake(u32),
-    /// Written data is old enough to go to disk.
+    /// Written data has reached the age at which it is written to disk.
     Flush,
 }
 
@@ -26,7 +26,7 @@ impl Events {
         self.heap.push(Reverse((time, self.count, event)));
     }
 
-    /// Time of the next one.
+    /// Returns the time of the next event.
     #[inline]
     pub(super) fn next(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((time, _, _))| *time)

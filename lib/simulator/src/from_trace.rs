@@ -10,24 +10,26 @@ use miot_trace_events::{Event, EventNames, Events};
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// Longer requests are not believed: 64 GiB.
+/// Maximum plausible length of a request: 64 GiB.
 const LONGEST: u64 = 1 << 36;
-/// Ends of requests behind this are not believed: 4 EiB.
+/// Maximum plausible end of a request: 4 EiB.
 const FARTHEST: u64 = 1 << 62;
-/// Longest time between two requests that is believed: 10 years.
+/// Maximum plausible time between two requests: 10 years.
 const LONGEST_PAUSE: u64 = 10 * 365 * 86_400 * 1_000_000_000;
 
-/// What did not become a request of a program, and where computing comes from.
+/// Requests that did not become requests of a program, and the source of the computation times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Notes {
-    /// Data requests that were taken.
+    /// Number of data requests that were used.
     pub taken: u64,
-    /// Requests that moved data, but whose file or offset is not known: pipes, sockets, terminals.
+    /// Number of requests that moved data, but whose file or offset is unknown: pipes, sockets,
+    /// terminals.
     pub without_place: u64,
-    /// Requests whose size or offset cannot be.
+    /// Number of requests with an impossible size or offset.
     pub absurd: u64,
-    /// Requests of threads whose processor time was recorded: it is what they compute. Others compute from the end of a
-    /// request to the begin of the next.
+    /// Number of requests of threads whose processor time was recorded, which is then their
+    /// computation time. Other threads are assumed to compute from the end of a request to the
+    /// begin of the next.
     pub with_cpu_time: u64,
 }
 
@@ -52,24 +54,24 @@ struct Thread {
     items: Vec<Item>,
 }
 
-/// Takes in the events of a trace. Memory grows with the outermost requests, by 64 bytes each: a simulation has to know
-/// what each program does next.
+/// Collects programs from the events of a trace. Memory grows with the outermost requests, by 64
+/// bytes each: a simulation needs to know the next request of each program.
 #[derive(Debug, Default)]
 pub struct FromTrace {
     names: EventNames,
     outermost: Outermost,
     streams: ById<Option<usize>>,
-    /// Threads by process and thread id: one may have had several streams.
+    /// Threads by process and thread id, because a thread may have had several streams.
     by_id: HashMap<(u64, u32), usize>,
     threads: Vec<Thread>,
     files: HashMap<u64, u32>,
-    /// Where the last copy from a file ended, by thread and file.
+    /// End of the last copy from a file, by thread and file.
     copied: HashMap<(usize, u32), u64>,
     notes: Notes,
 }
 
 impl FromTrace {
-    /// Takes in events, which have to come in order.
+    /// Adds events, which must be in order.
     pub fn add(&mut self, batch: &RecordBatch) {
         let mut names = std::mem::take(&mut self.names);
         if let Some(events) = Events::of(batch, &mut names) {
@@ -118,7 +120,8 @@ impl FromTrace {
         if class == OpClass::Copy
             && let Some(source) = event.file2
         {
-            // Where the source is read is not known apart from its begin: taken to go on where the last copy ended.
+            // The trace has only the begin of a copy's source range. The read is assumed to
+            // continue where the last copy ended.
             let source = self.file(source);
             let next = self.copied.entry((thread, source)).or_default();
             let read = Item { offset: *next, length: moved, file: source, end: event.begin, ..item };
@@ -146,8 +149,9 @@ impl FromTrace {
         *self.files.entry(file).or_insert(next)
     }
 
-    /// The programs, named by `name` (process of the trace, process id, thread id); threads without a data request are
-    /// left out. `together`: all start at once, otherwise each when its first request was made.
+    /// Returns the programs, named by `name` (process of the trace, process id, thread id), without
+    /// threads that have no data request. With `together` all programs start at once, otherwise
+    /// each at its first request.
     #[must_use]
     pub fn finish(mut self, together: bool, name: impl Fn(u64, u32, u32) -> String) -> (Workload, Notes) {
         let mut files = vec![0u64; self.files.len()];
@@ -158,7 +162,7 @@ impl FromTrace {
             if thread.items.iter().all(|item| item.length == 0) {
                 continue;
             }
-            // Asynchronous requests come when they complete.
+            // Asynchronous requests arrive when they complete.
             thread.items.sort_by_key(|item| item.begin);
             let takes_cpu = thread.items.iter().any(|item| item.cpu.is_some());
             let mut clock = Clock { takes_cpu, ..Clock::default() };
@@ -197,11 +201,12 @@ impl FromTrace {
     }
 }
 
-/// What a thread has computed since its last data request.
+/// Computation time of a thread since its last data request.
 #[derive(Debug, Default)]
 struct Clock {
     computed: u64,
-    /// Processor time was recorded. A request without it, as asynchronous ones are, leaves its share to the next one with it.
+    /// True if processor time was recorded. The share of a request without it, such as an
+    /// asynchronous one, is added to the next request with it.
     takes_cpu: bool,
     cpu: Option<i64>,
     end: Option<i64>,

@@ -1,19 +1,20 @@
-//! Simulation of programs on processors, caches and disks, after Miller 1990, section 6: given these programs, how much
-//! cache, read-ahead and write-behind keeps the processor busy?
+//! Simulation of programs on processors, caches and disks, after Miller 1990, section 6. It answers
+//! how much cache, read-ahead and write-behind keeps the processor busy for given programs.
 //!
-//! A discrete-event simulation in whole nanoseconds: the same workload and configuration give the same outcome, to the last
-//! digit, everywhere. The model is described in `docs/guide/simulate.md`.
+//! This is a discrete-event simulation in whole nanoseconds: on every platform the same workload
+//! and configuration give exactly the same outcome. The model is described in
+//! `docs/guide/simulate.md`.
 //!
 //! | module | role |
 //! |---|---|
-//! | [`workload`] | programs as sequences of requests with computing in between |
+//! | [`workload`] | programs as sequences of requests and computation |
 //! | [`config`], [`presets`] | the machine |
 //! | `engine`, `scheduler`, `events` | the event loop, processors, future events |
 //! | `storage`, `transfers` | path of a request: cache, read-ahead, write-behind |
 //! | `cache` | blocks and their replacement |
 //! | `disk` | durations of transfers |
 //! | [`from_trace`] | programs from the events of a trace |
-//! | [`generate`] | programs from models of those that Miller traced in 1990 |
+//! | [`generate`] | programs from models of the programs that Miller traced in 1990 |
 //! | [`observer`] | observers of each step |
 //! | [`result`], [`rates`] | results |
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]

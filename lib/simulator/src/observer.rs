@@ -1,20 +1,23 @@
 //! Observers of the steps of a simulation.
 
-/// Something that happens. Processes and processors are numbers from 0; blocks are of the cache.
+/// A step of the simulation. Processes and processors are numbers from 0; counts of blocks are
+/// cache blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names of the fields say it")]
+#[allow(missing_docs, reason = "the field names are self-explanatory")]
 pub enum Step {
-    /// A process gets a processor; `switch`: nanoseconds of changing to it.
+    /// A process gets a processor. `switch` is the switching time in nanoseconds.
     Dispatch { processor: u32, process: u32, switch: u64 },
-    /// It computes.
+    /// The process computes.
     Compute { process: u32, time: u64 },
-    /// Somebody else is ready: it computes only to the end of its quantum, so many nanoseconds from now.
+    /// Another process is ready: the process computes only to the end of its quantum, `left`
+    /// nanoseconds from now.
     Turn { process: u32, left: u64 },
-    /// Its time is up and others are ready.
+    /// The quantum of the process is over and others are ready.
     Preempt { process: u32 },
-    /// It makes a request; `overhead`: nanoseconds until the cache is asked.
+    /// The process makes a request. `overhead` is the number of nanoseconds until the cache is
+    /// accessed.
     Call { process: u32, request: u64, overhead: u64 },
-    /// What the cache had of a read, or took of a write.
+    /// Blocks that the cache had of a read, or accepted of a write.
     Cache { process: u32, hits: u64, late: u64, misses: u64, written: u64 },
     /// A transfer begins.
     Transfer { transfer: u32, file: u32, offset: u64, bytes: u64, write: bool, ahead: bool },
@@ -22,23 +25,23 @@ pub enum Step {
     Done { transfer: u32, write: bool },
     /// A processor serves the interrupt.
     Interrupt { processor: u32, time: u64 },
-    /// It waits for transfers.
+    /// The process waits for transfers.
     Block { process: u32, transfers: u32 },
-    /// It waits because no block of the cache can be replaced.
+    /// The process waits because no block of the cache can be replaced.
     NoRoom { process: u32 },
-    /// It is ready to run.
+    /// The process is ready to run.
     Ready { process: u32 },
-    /// It has ended.
+    /// The process has ended.
     End { process: u32 },
 }
 
-/// Sees each step, in order of time.
+/// Receives each step, in order of time.
 pub trait Observer {
-    /// `time`: nanoseconds since the begin of the simulation.
+    /// Handles a step at `time`, in nanoseconds since the begin of the simulation.
     fn see(&mut self, time: u64, step: Step);
 }
 
-/// Looks away.
+/// Ignores all steps.
 impl Observer for () {
     #[inline(always)]
     fn see(&mut self, _: u64, _: Step) {}

@@ -1,7 +1,7 @@
 //! Machines by name.
 //!
-//! A preset gives a machine's parameters as its maker or a measurement in the open literature states them; it is a
-//! starting point, not a promise about a certain device.
+//! A preset has the parameters of a machine that its manufacturer or a measurement in the open
+//! literature states. It is a starting point and does not describe a particular device exactly.
 
 use super::config::{Cache, Config, Disk, Order, Policy, Ssd};
 
@@ -10,18 +10,18 @@ const GIB: u64 = 1 << 30;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// Names and one line each.
+/// Names with a description of one line each.
 pub const ALL: [(&str, &str); 7] = [
     ("cray", "Miller 1990: no queues, up to 15 ms to position, then 9.6 MB/s"),
-    ("cray-location", "the same read to the letter: completion depends on location alone, at most 15 ms"),
-    ("cray-ssd", "the first with 32 MW (256 MiB) of SSD at 1 us per KB before it"),
-    ("disk", "one 7200 rpm disk of today, elevator"),
+    ("cray-location", "cray taken literally: completion depends on location alone, at most 15 ms"),
+    ("cray-ssd", "cray with an SSD cache of 32 MW (256 MiB) at 1 us per KB"),
+    ("disk", "one current 7200 rpm disk, elevator"),
     ("sata", "one SATA SSD"),
     ("nvme", "one NVMe SSD"),
     ("parallel", "8 servers behind a network of 100 Gbit/s, striped by 1 MiB"),
 ];
 
-/// The machine of this name.
+/// Returns the machine of this name.
 #[must_use]
 pub fn named(name: &str) -> Option<Config> {
     Some(match name {
@@ -43,9 +43,12 @@ pub fn named(name: &str) -> Option<Config> {
     })
 }
 
-/// Section 6.1 prints no number for quantum, switch, file-system code and interrupt. Two venus take 2 × 379 s of
-/// processor time and would take 761 s without idling: 3 s for 2 × 34,904 requests is 43 us per request, which is
-/// divided here. Call and interrupt come once per request that goes to disk, a switch at most twice.
+/// Returns the machine of Miller 1990.
+///
+/// Section 6.1 prints no number for quantum, switch, file-system code and interrupt. Two venus take
+/// 2 × 379 s of processor time and would take 761 s without idling. The difference of 3 s for 2 ×
+/// 34,904 requests is 43 us per request, which is divided among them here. Call and interrupt occur
+/// once per request to disk, a switch at most twice.
 fn cray() -> Config {
     Config {
         processors: 1,
@@ -63,8 +66,11 @@ fn cray() -> Config {
     }
 }
 
-/// 9.6 MB/s and "up to 15 ms" are of sections 2.2 and 6.2: the longest seek and half a turn of 3600 rpm together are
-/// 15 ms. No queues. The address space is taken to be one disk of 1.2 GB; the paper has no number.
+/// Returns the disks of Miller 1990.
+///
+/// 9.6 MB/s and "up to 15 ms" are from sections 2.2 and 6.2: the longest seek and half a rotation
+/// at 3600 rpm together take 15 ms. There are no queues. The address space is assumed to be one
+/// disk of 1.2 GB; the paper has no number.
 pub(super) fn cray_disk() -> Disk {
     Disk {
         queue: false,
@@ -84,8 +90,9 @@ pub(super) fn cray_disk() -> Disk {
     }
 }
 
-/// A present-day processor and kernel: a system call that is served by the page cache takes about a microsecond, a
-/// switch 2 us, an interrupt 2 us (orders of magnitude as lmbench-like measurements on x86-64 give them).
+/// Returns a machine with a current processor and kernel: a system call that is served by the page
+/// cache takes about a microsecond, a switch 2 us, an interrupt 2 us (orders of magnitude of
+/// lmbench-like measurements on x86-64).
 fn today(disk: Disk) -> Config {
     Config {
         quantum: 4 * MS,
@@ -99,8 +106,9 @@ fn today(disk: Disk) -> Config {
     }
 }
 
-/// 7200 rpm nearline disk: 8.33 ms a turn, 8.5 ms average and about 16 ms full-stroke seek, 250 MB/s at the outer edge
-/// (data sheets of 16-20 TB nearline SATA disks of about 2020).
+/// Returns a 7200 rpm nearline disk: 8.33 ms per rotation, 8.5 ms average and about 16 ms
+/// full-stroke seek, 250 MB/s at the outer edge (data sheets of 16-20 TB nearline SATA disks of
+/// about 2020).
 fn disk_7200() -> Disk {
     Disk {
         queue: true,
@@ -117,8 +125,9 @@ fn disk_7200() -> Disk {
     }
 }
 
-/// The interface (6 Gbit/s) gives 550 MB/s; 10,000 reads/s at queue depth 1 and 90,000 deep in the queue (data sheets of
-/// TLC drives of about 2020): 100 us, 10 at once.
+/// Returns a SATA SSD. The interface (6 Gbit/s) transfers 550 MB/s. Data sheets of TLC drives of
+/// about 2020 specify 10,000 reads/s at queue depth 1 and 90,000 at large depth: 100 us, 10 at
+/// once.
 fn sata() -> Disk {
     Disk {
         queue: true,
@@ -135,8 +144,9 @@ fn sata() -> Disk {
     }
 }
 
-/// PCIe 4.0 x4, TLC: 7.0 and 5.0 GB/s, about 70 us for a random read at depth 1 and about 1,000,000 per second
-/// (data sheets of 2020-2022): 70 at once; writes go to a buffer in 15 us.
+/// Returns an NVMe SSD with PCIe 4.0 x4 and TLC. Data sheets of 2020-2022 specify 7.0 and 5.0 GB/s,
+/// about 70 us for a random read at depth 1 and about 1,000,000 reads per second: 70 at once.
+/// Writes go to a buffer in 15 us.
 fn nvme() -> Disk {
     Disk {
         channels: 70,
@@ -148,8 +158,9 @@ fn nvme() -> Disk {
     }
 }
 
-/// 8 object servers, each of which gives 2 GB/s, behind a network of 100 Gbit/s; 500 us for a request that goes to a server and its
-/// disk array and back; 16 at once per server. Stripes of 1 MiB, the default of Lustre.
+/// Returns 8 object servers of 2 GB/s each behind a network of 100 Gbit/s. A request to a server
+/// and its disk array and back takes 500 us; each server serves 16 at once. Stripes have 1 MiB, the
+/// default of Lustre.
 fn parallel() -> Disk {
     Disk {
         devices: 8,

@@ -1,29 +1,30 @@
-//! Bytes over time, in a bounded number of intervals: when there are too many, two become one.
+//! Bytes over time in a bounded number of intervals: when there are too many, pairs of intervals
+//! are merged.
 
 use serde::Serialize;
 
-/// Intervals that are kept at most.
+/// Maximum number of intervals.
 const MOST: usize = 4096;
 
 /// Bytes in intervals of `interval` nanoseconds from the begin of the simulation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rates {
-    /// Nanoseconds.
+    /// Length of an interval in nanoseconds.
     pub interval: u64,
-    /// One per interval.
+    /// One point per interval.
     pub points: Vec<Point>,
 }
 
 /// Bytes that moved in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Point {
-    /// Asked for by programs, when they asked.
+    /// Bytes that programs requested to read, at the time of the request.
     pub read: u64,
-    /// Written by programs.
+    /// Bytes written by programs.
     pub written: u64,
-    /// From disks, when the transfer was done.
+    /// Bytes read from disks, at the completion of the transfer.
     pub disk_read: u64,
-    /// To disks.
+    /// Bytes written to disks.
     pub disk_written: u64,
 }
 
@@ -39,7 +40,8 @@ impl<'a> std::iter::Sum<&'a Point> for Point {
 }
 
 impl Rates {
-    /// `interval`: the first; it doubles when there are more than 4096.
+    /// Returns rates with intervals of `interval` nanoseconds. The interval doubles when there are
+    /// more than 4096.
     #[must_use]
     pub(super) fn new(interval: u64) -> Rates {
         Rates { interval: interval.max(1), points: Vec::new() }

@@ -4,94 +4,95 @@ use super::disk::DiskTotals;
 use super::rates::Rates;
 use serde::Serialize;
 
-/// Times in nanoseconds, sizes in bytes.
+/// Result of a simulation. Times are in nanoseconds, sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Until the last process ended.
+    /// Time until the last process ended.
     pub elapsed: u64,
-    /// Until the last transfer was done, which with write-behind may be later.
+    /// Time until the last transfer was done, which may be later with write-behind.
     pub drained: u64,
-    /// One per processor.
+    /// Times of each processor.
     pub processors: Vec<Processor>,
-    /// One per process.
+    /// Times and counts of each process.
     pub processes: Vec<Process>,
-    /// What the cache did.
+    /// Totals of the cache.
     pub cache: CacheTotals,
-    /// What the disks did.
+    /// Totals of the disks.
     pub disk: DiskTotals,
     /// Bytes over time.
     pub rates: Rates,
 }
 
-/// `run + overhead + idle` is [`Outcome::elapsed`].
+/// Times of a processor. `run + overhead + idle` is [`Outcome::elapsed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Processor {
-    /// In programs.
+    /// Time in programs.
     pub run: u64,
-    /// In system calls, switches, interrupts, and moving data of the SSD.
+    /// Time in system calls, switches, interrupts, and moving data of the SSD.
     pub overhead: u64,
-    /// Nothing to do.
+    /// Idle time.
     pub idle: u64,
-    /// From one process to another.
+    /// Number of switches from one process to another.
     pub switches: u64,
-    /// Served.
+    /// Number of interrupts served.
     pub interrupts: u64,
 }
 
-/// `run + overhead + ready + blocked` is `ended - started`.
+/// Times and counts of a process. `run + overhead + ready + blocked` is `ended - started`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Process {
-    /// Of its program.
+    /// Name of the program.
     pub name: String,
-    /// When it was ready for the first time.
+    /// Time at which the process was first ready.
     pub started: u64,
-    /// When its last request had completed and its computing was done.
+    /// Time at which its last request had completed and its computation was done.
     pub ended: u64,
-    /// In its program.
+    /// Time in its program.
     pub run: u64,
-    /// On a processor, but not in its program; interrupts that others caused included.
+    /// Time on a processor outside its program, including interrupts of other processes.
     pub overhead: u64,
-    /// Waiting for a processor.
+    /// Time that it waited for a processor.
     pub ready: u64,
-    /// Waiting for transfers or room in the cache.
+    /// Time that it waited for transfers or for a free block in the cache.
     pub blocked: u64,
-    /// Requests.
+    /// Number of reads.
     pub reads: u64,
-    /// Requests.
+    /// Number of writes.
     pub writes: u64,
-    /// Bytes asked for.
+    /// Bytes requested by reads.
     pub bytes_read: u64,
-    /// Bytes.
+    /// Bytes written.
     pub bytes_written: u64,
-    /// Times it waited for transfers.
+    /// Number of times it waited for transfers.
     pub waits: u64,
-    /// Times it waited because no block of the cache could be replaced.
+    /// Number of times it waited because no block of the cache could be replaced.
     pub room_waits: u64,
 }
 
-/// What the cache did. Counts are of blocks.
+/// Totals of the cache, in blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CacheTotals {
-    /// Asked for by reads.
+    /// Blocks requested by reads.
     pub read: u64,
-    /// Were in the first level.
+    /// Blocks found in the first level.
     pub memory_hits: u64,
-    /// Were in the SSD, where there is one.
+    /// Blocks found in the SSD, if there is one.
     pub ssd_hits: u64,
-    /// Were on their way: read ahead, or for somebody else.
+    /// Blocks that were already being read, ahead or for another process.
     pub late_hits: u64,
-    /// Had to be read.
+    /// Blocks that had to be read.
     pub misses: u64,
-    /// Written by programs.
+    /// Blocks written by programs.
     pub written: u64,
-    /// Read ahead.
+    /// Blocks read ahead.
     pub read_ahead: u64,
-    /// Of these, asked for later.
+    /// Blocks read ahead that were requested later.
     pub read_ahead_used: u64,
 }
 
 impl CacheTotals {
-    /// Part of the blocks asked for that did not have to be fetched from disk for it; `None`: none was asked for.
+    /// Returns the fraction of the requested blocks that did not have to be read from disk for the
+    /// request; `None` if none was requested.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
         (self.read > 0).then(|| 1.0 - self.misses as f64 / self.read as f64)
@@ -99,25 +100,25 @@ impl CacheTotals {
 }
 
 impl Outcome {
-    /// All processors' idle time.
+    /// Returns the idle time of all processors.
     #[must_use]
     pub fn idle(&self) -> u64 {
         self.processors.iter().map(|processor| processor.idle).sum()
     }
 
-    /// All processors' time in programs.
+    /// Returns the time of all processors in programs.
     #[must_use]
     pub fn run(&self) -> u64 {
         self.processors.iter().map(|processor| processor.run).sum()
     }
 
-    /// All processors' overhead.
+    /// Returns the overhead of all processors.
     #[must_use]
     pub fn overhead(&self) -> u64 {
         self.processors.iter().map(|processor| processor.overhead).sum()
     }
 
-    /// Part of the time in which processors were not idle.
+    /// Returns the fraction of time in which processors were not idle.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         let all = self.elapsed as f64 * self.processors.len() as f64;

@@ -5,29 +5,29 @@ use super::result::{Process, Processor};
 use super::storage::{Access, Progress};
 use super::workload::Program;
 
-/// What a processor does until [`Cpu::until`].
+/// Activity of a processor until [`Cpu::until`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CpuActivity {
     Nothing,
-    /// Serves an interrupt, with no process on it.
+    /// Serves an interrupt, without a process.
     Interrupt,
     /// Overhead: a switch, a call, moving data.
     Overhead,
-    /// So many nanoseconds of a program.
+    /// Runs a program for this many nanoseconds.
     Compute(u64),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Cpu {
     pub(super) doing: CpuActivity,
-    /// When that ends; `u64::MAX`: never.
+    /// Time at which the activity ends; `u64::MAX` for never.
     pub(super) until: u64,
     pub(super) process: u32,
-    /// Who was on it last.
+    /// The last process on this processor.
     pub(super) last: u32,
     pub(super) slice_end: u64,
     pub(super) idle_since: u64,
-    /// Until when it serves the interrupts that have come.
+    /// Time until which the processor serves the interrupts that have arrived.
     pub(super) interrupted: u64,
     pub(super) totals: Processor,
 }
@@ -59,38 +59,38 @@ impl Cpu {
     }
 }
 
-/// What a process does next when it has a processor.
+/// Next step of a process when it has a processor.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Phase {
-    /// Computes so long, then makes a request, or ends.
+    /// Computes for this many nanoseconds, then makes a request or ends.
     Compute(u64),
     /// Enters the system.
     Call,
-    /// Has the cache asked for [`Task::access`].
-    Ask,
-    /// Knows what the cache said.
-    Told(Progress),
-    /// Has computed all it had to.
+    /// Accesses the cache for [`Task::access`].
+    Access,
+    /// Handles the result of the access.
+    Accessed(Progress),
+    /// Ends after all computation is done.
     End,
 }
 
 #[derive(Debug)]
 pub(super) struct Task<'a> {
     pub(super) program: &'a Program,
-    /// Next request.
+    /// Index of the next request.
     pub(super) next: usize,
     pub(super) phase: Phase,
-    /// Its request under way; `None` before the first.
+    /// The request in progress; `None` before the first.
     pub(super) access: Option<Access>,
-    /// Transfers until it is ready.
+    /// Number of transfers until the process is ready.
     pub(super) waits: u32,
-    /// Transfers that have to be done before it ends.
+    /// Number of transfers that must complete before the process ends.
     pub(super) later: u32,
-    /// It waits for the former.
+    /// True if the process waits for `waits` transfers.
     pub(super) blocked: bool,
-    /// It waits for the latter.
+    /// True if the process waits for `later` transfers.
     pub(super) ending: bool,
-    /// Since when it is on a processor, ready, or blocked.
+    /// Time since which it is on a processor, ready, or blocked.
     pub(super) since: u64,
     pub(super) totals: Process,
 }
@@ -112,7 +112,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// The time since it was last asked.
+    /// Returns the time since the last call.
     #[inline]
     pub(super) fn lap(&mut self, now: u64) -> u64 {
         now - std::mem::replace(&mut self.since, now)

@@ -16,45 +16,46 @@ use super::workload::Request;
 use std::collections::VecDeque;
 use transfer::Run;
 
-/// A request under way.
+/// A request in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access {
     pub(super) process: u32,
     pub(super) request: Request,
     /// Next block.
     pub(super) cursor: u64,
-    /// Transfers that the process has to wait for.
+    /// Number of transfers that the process must wait for.
     pub(super) waits: u32,
-    /// Transfers that have to be done before the process may end.
+    /// Number of transfers that must complete before the process may end.
     pub(super) later: u32,
     /// Processor time for moving data, nanoseconds.
     pub(super) cost: u64,
 }
 
-/// How far an access got.
+/// Progress of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// All blocks were seen to; those that are on their way are in `waits`.
+    /// All blocks were handled; those that are being transferred are in `waits`.
     Done,
-    /// No block can be replaced: to be continued when one can.
+    /// No block can be replaced: continue when one can.
     NoRoom,
-    /// A block is on its way to disk: to be continued when `waits` are done.
+    /// A block is being written to disk: continue when `waits` are done.
     Locked,
 }
 
 pub(super) struct Storage<'a, O> {
     config: &'a Config,
     block_shift: u32,
-    /// Main memory before the SSD, where there is one: holds nothing that the SSD or the disk does not have too.
+    /// Main memory in front of the SSD, if there is one. It holds only blocks that the SSD or the
+    /// disk has too.
     front: Option<Box<Cache>>,
-    /// What is before the disks: SSD, else main memory; `None`: nothing.
+    /// Cache in front of the disks: the SSD if there is one, else main memory; `None` for neither.
     home: Option<Box<Cache>>,
     files: &'a [u64],
     layout: Layout,
     disks: Disks,
     transfers: Transfers,
-    /// Dirty frames by the time at which they have to go to disk. Those that are not dirty any more, or are due at another
-    /// time, are passed over.
+    /// Dirty frames by the time at which they must be written to disk. Entries that are no longer
+    /// dirty, or are due at another time, are skipped.
     dirty: VecDeque<(u32, u64)>,
     flush_set: bool,
     pub(super) events: Events,
@@ -69,7 +70,7 @@ impl<'a, O: Observer> Storage<'a, O> {
         let limit = config.cache.limit;
         let owners = if limit > 0 { processes.max(1) } else { 1 };
         let limit = if limit > 0 { (limit / block) as u32 } else { u32::MAX };
-        // Larger than all there is makes no difference, but for memory.
+        // A cache larger than all files would only waste memory.
         let most = files.iter().fold(0u64, |sum, size| sum.saturating_add(size.div_ceil(block))).max(1);
         let cache = |size: u64, owners: usize, limit: u32| {
             let frames = (size / block).min(most) as u32;
@@ -102,7 +103,7 @@ impl<'a, O: Observer> Storage<'a, O> {
         self.disks.totals()
     }
 
-    /// First and last block of a request.
+    /// Returns the first and the last block of a request.
     #[inline]
     fn blocks(&self, request: &Request) -> (u64, u64) {
         (request.offset >> self.block_shift, (request.end() - 1) >> self.block_shift)
@@ -120,7 +121,7 @@ impl<'a, O: Observer> Storage<'a, O> {
         Access { process, request, cursor, waits: 0, later: 0, cost: 0 }
     }
 
-    /// Goes on with an access as far as it gets.
+    /// Continues an access as far as possible.
     pub(super) fn go_on(&mut self, access: &mut Access, now: u64) -> Progress {
         access.waits = 0;
         access.cost = 0;
@@ -138,7 +139,7 @@ impl<'a, O: Observer> Storage<'a, O> {
             self.read(&mut home, access, now)
         };
         let progress = if progress == Progress::NoRoom && request.is_async {
-            // Nobody waits for room: the rest goes past the cache.
+            // Do not wait for a free block: the rest bypasses the cache.
             let from = (access.cursor << self.block_shift).max(request.offset);
             self.direct(access, from, request.end() - from, now);
             Progress::Done
@@ -208,7 +209,7 @@ impl<'a, O: Observer> Storage<'a, O> {
         if self.config.ssd.size > 0 {
             totals.ssd_hits += ssd_hits;
             totals.memory_hits += hits - ssd_hits;
-            // What comes from disk goes through the SSD too.
+            // Data from disk passes through the SSD too.
             access.cost = self.ssd_cost(ssd_hits + late + misses);
         } else {
             totals.memory_hits += hits;
@@ -217,7 +218,7 @@ impl<'a, O: Observer> Storage<'a, O> {
         progress
     }
 
-    /// Processor time to move so many blocks to or from the SSD.
+    /// Returns the processor time to move this many blocks to or from the SSD.
     #[inline]
     fn ssd_cost(&self, blocks: u64) -> u64 {
         let ssd = &self.config.ssd;
@@ -236,7 +237,8 @@ impl<'a, O: Observer> Storage<'a, O> {
         }
     }
 
-    /// The process waits for a transfer, or only at its end if the request is asynchronous.
+    /// Makes the process wait for a transfer, or only before its end if the request is
+    /// asynchronous.
     #[inline]
     fn wait(&mut self, access: &mut Access, transfer: u32) {
         let is_async = access.request.is_async;
@@ -249,7 +251,7 @@ impl<'a, O: Observer> Storage<'a, O> {
     }
 }
 
-/// True if the cache has the block.
+/// Returns true if the cache has the block, and records a use.
 #[inline]
 fn touch(cache: &mut Cache, file: u32, block: u64) -> bool {
     let found = cache.find(file, block);
@@ -260,7 +262,7 @@ fn touch(cache: &mut Cache, file: u32, block: u64) -> bool {
 }
 
 impl<O> Storage<'_, O> {
-    /// A block of the cache can be replaced.
+    /// Returns true if a block of the cache can be replaced.
     pub(super) fn has_room(&self) -> bool {
         self.home.as_ref().is_none_or(|home| home.available() > 0)
     }

@@ -4,20 +4,20 @@ use super::cache::NONE;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
-    /// Head of the list of frames that it fills or empties.
+    /// Head of the list of frames of the transfer.
     pub(super) first: u32,
-    /// Its last frame, while it is made.
+    /// Last frame of the list, while it is built.
     pub(super) last: u32,
-    /// Head of the list of those who wait.
+    /// Head of the list of waiting processes.
     waiter: u32,
-    /// Parts that are not done.
+    /// Number of parts that are not done.
     pub(super) parts: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
     process: u32,
-    /// The process does not wait now, but does not end before.
+    /// True if the process continues now and waits only before its end.
     is_async: bool,
     next: u32,
 }
@@ -67,7 +67,7 @@ impl Transfers {
         };
     }
 
-    /// Takes the next one who waits: process, and whether it goes on meanwhile.
+    /// Removes the next waiting process. Returns the process, and whether it continued meanwhile.
     #[inline]
     pub(super) fn pop_waiter(&mut self, at: u32) -> Option<(u32, bool)> {
         let transfer = &mut self.all[at as usize];

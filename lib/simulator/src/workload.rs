@@ -1,29 +1,30 @@
-//! The workload: programs as sequences of requests with computing in between.
+//! The workload: programs as sequences of requests and computation.
 
 use std::sync::Arc;
 
 /// One request of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Processor time between the start of the request before this one (or of the program) and the start of this one,
-    /// nanoseconds: what Miller calls process time.
+    /// Processor time in nanoseconds between the start of the previous request (or of the program)
+    /// and the start of this one. Miller calls it process time.
     pub cpu: u64,
     /// Byte offset in the file.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// Number of the file in [`Workload::files`].
     pub file: u32,
-    /// Data goes to the file.
+    /// True for a write.
     pub write: bool,
-    /// The program does not wait for it.
+    /// True if the program does not wait for the request.
     pub is_async: bool,
-    /// It begins where this program's request before it on this file, of those that move data the same way, ended.
+    /// True if the request begins where the previous request of this program on this file in the
+    /// same direction ended.
     pub sequential: bool,
 }
 
 impl Request {
-    /// First byte behind the request.
+    /// Returns the offset of the first byte behind the request.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.length)
@@ -33,37 +34,39 @@ impl Request {
 /// One simulated process.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
-    /// When it is ready to run for the first time, nanoseconds from the begin of the simulation.
+    /// Time at which the process is first ready, in nanoseconds from the begin of the simulation.
     pub start: u64,
-    /// In order of their start.
+    /// Requests in order of their start.
     pub requests: Arc<[Request]>,
     /// Processor time after the start of the last request, nanoseconds.
     pub rest: u64,
-    /// Added to the file numbers of `requests`: copies of a program have files of their own.
+    /// Number that is added to the file numbers of `requests`, so that copies of a program have
+    /// separate files.
     pub first_file: u32,
 }
 
 impl Program {
-    /// All its processor time, nanoseconds.
+    /// Returns the total processor time in nanoseconds.
     #[must_use]
     pub fn cpu(&self) -> u64 {
         self.requests.iter().fold(self.rest, |sum, request| sum.saturating_add(request.cpu))
     }
 }
 
-/// Programs and the files they use.
+/// Programs and their files.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
-    /// One per process.
+    /// Programs, one per process.
     pub programs: Vec<Program>,
-    /// Bytes of each file: no program reads or writes beyond.
+    /// Size of each file in bytes. No program reads or writes beyond it.
     pub files: Vec<u64>,
 }
 
 impl Workload {
-    /// One program; sizes of files and the `sequential` mark follow from the requests.
+    /// Returns a workload of one program. Sizes of files and the `sequential` mark are derived from
+    /// the requests.
     #[must_use]
     pub fn of(name: &str, mut requests: Vec<Request>, rest: u64) -> Workload {
         let mut ends: Vec<[Option<u64>; 2]> = Vec::new();
@@ -83,7 +86,7 @@ impl Workload {
         Workload { programs: vec![program], files }
     }
 
-    /// Adds the programs of another workload, with files of their own.
+    /// Adds the programs of another workload, with separate files.
     pub fn add(&mut self, other: Workload) {
         let first = self.files.len() as u32;
         self.files.extend(other.files);
@@ -93,7 +96,8 @@ impl Workload {
         }));
     }
 
-    /// The same programs so many times, each with files of its own; numbered if there are several.
+    /// Returns `count` copies of the programs, each with separate files, and numbered if there are
+    /// several.
     #[must_use]
     pub fn copies(&self, count: u32) -> Workload {
         let mut all = Workload::default();
@@ -107,7 +111,7 @@ impl Workload {
         all
     }
 
-    /// All requests.
+    /// Returns the number of all requests.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.programs.iter().map(|program| program.requests.len() as u64).sum()

@@ -7,22 +7,23 @@ use miot_proto::job::block_size_of;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// What is assumed of a file of whose block size nothing is known, bytes: that of most file systems.
+/// Block size in bytes that is assumed for a file of unknown block size: that of most file systems.
 pub const ASSUMED_BLOCK: u32 = 4096;
 
-/// What is known of the block sizes of a trace's files.
+/// Block sizes of the files of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct BlockSizes {
-    said: Option<u32>,
+    given: Option<u32>,
     seen: HashMap<u64, Arc<str>>,
 }
 
 impl BlockSizes {
-    /// `said`: bytes, of all files. Otherwise those that the rows of the table `processes` tell.
+    /// Returns the block sizes. `given` is the size of all files in bytes; without it, sizes are
+    /// taken from the rows of the table `processes`.
     #[must_use]
-    pub fn new(said: Option<u32>, processes: &[RecordBatch]) -> BlockSizes {
-        let mut sizes = BlockSizes { said: said.map(|size| size.max(1)), seen: HashMap::new() };
-        if sizes.said.is_none() {
+    pub fn new(given: Option<u32>, processes: &[RecordBatch]) -> BlockSizes {
+        let mut sizes = BlockSizes { given: given.map(|size| size.max(1)), seen: HashMap::new() };
+        if sizes.given.is_none() {
             let mut texts = HashSet::new();
             processes.iter().for_each(|batch| _ = sizes.add(batch, &mut texts));
         }
@@ -40,10 +41,11 @@ impl BlockSizes {
         Some(())
     }
 
-    /// Bytes, at least 1, for a file that this process uses; `None`: not known.
+    /// Returns the block size, at least 1 byte, of a file that this process uses; `None` if
+    /// unknown.
     #[must_use]
     pub fn of(&self, process: u64, path: &str) -> Option<u32> {
-        self.said.or_else(|| block_size_of(self.seen.get(&process)?.as_bytes(), path.as_bytes()))
+        self.given.or_else(|| block_size_of(self.seen.get(&process)?.as_bytes(), path.as_bytes()))
     }
 }
 
@@ -53,13 +55,13 @@ mod tests {
     use arrow_array::{ArrayRef, StringArray, UInt64Array};
 
     #[test]
-    fn what_a_node_says_counts_if_it_is_a_size() {
+    fn invalid_block_sizes_are_ignored() {
         let ids: ArrayRef = Arc::new(UInt64Array::from(vec![1, 2, 3]));
-        let said: ArrayRef =
+        let given: ArrayRef =
             Arc::new(StringArray::from(vec![Some("4096 /\n512 /a"), Some("0 /\n-1 /a"), None]));
-        let rows = [RecordBatch::try_from_iter([("process", ids), ("block_sizes", said)]).unwrap()];
-        let told = BlockSizes::new(None, &rows);
-        assert_eq!([1, 2, 3, 4].map(|process| told.of(process, "/a/b")), [Some(512), None, None, None]);
+        let rows = [RecordBatch::try_from_iter([("process", ids), ("block_sizes", given)]).unwrap()];
+        let sizes = BlockSizes::new(None, &rows);
+        assert_eq!([1, 2, 3, 4].map(|process| sizes.of(process, "/a/b")), [Some(512), None, None, None]);
         assert_eq!(BlockSizes::new(Some(0), &rows).of(1, "/a/b"), Some(1));
     }
 }

@@ -1,13 +1,16 @@
-//! How the throughput of a trace is spread over time (Carns et al. 2011, section IV, figure 7): bytes per interval, the
-//! distribution of that, and for which share of time it is below a fraction of its peak.
+//! Distribution of the throughput of a trace over time (Carns et al. 2011, section IV, figure 7):
+//! bytes per interval, the distribution of the rates, and the share of time during which the rate
+//! is below a fraction of its peak.
 //!
-//! Intervals begin at multiples of their length since 1970. The bytes of a request are spread evenly over its duration;
-//! what a request has moved before some moment is rounded down, so that no byte is lost or counted twice. Only the
-//! outermost requests count, see [`miot_trace_events::Outermost`]. The first and the last interval of a trace are intervals like all others,
-//! although it may not cover them.
+//! Intervals begin at multiples of their length since 1970. The bytes of a request are distributed
+//! evenly over its duration. The bytes that a request has moved before some moment are rounded
+//! down, so that no byte is lost or counted twice. Only the outermost requests count, see
+//! [`miot_trace_events::Outermost`]. The first and the last interval of a trace are treated like
+//! all others, although the trace may not cover them completely.
 //!
-//! Only intervals with requests take memory. If there are more than [`MOST`], each two become one, so that a trace of any
-//! length fits, and so they do if a single request spans an eighth of that; the result says which interval it is about.
+//! Only intervals with requests take memory. If there are more than [`MOST`], pairs of intervals
+//! are merged, so that a trace of any length fits. Pairs are also merged if a single request spans
+//! an eighth of [`MOST`]. The result contains the final interval.
 
 use arrow_array::RecordBatch;
 use miot_proto::op::{Layer, OpClass};
@@ -19,28 +22,30 @@ use std::collections::BTreeMap;
 
 /// One minute, as in the study of Carns et al.
 pub const INTERVAL: u64 = 60_000_000_000;
-/// Intervals with requests that are kept: 12 days of seconds, two years of minutes, in some 60 MB.
+/// Maximum number of intervals with requests: 12 days of seconds, two years of minutes, in about 60
+/// MB.
 pub const MOST: usize = 1 << 20;
-/// Fractions of the peak of which the share of time below is told; 0.33 and 0.05 are those of Carns et al.
+/// Fractions of the peak for which the share of time below is reported; 0.33 and 0.05 are those of
+/// Carns et al.
 pub const FRACTIONS: [f64; 8] = [0.01, 0.05, 0.1, 0.25, 0.33, 0.5, 0.75, 0.9];
-/// Quantiles that are told.
+/// Reported quantiles.
 pub const QUANTILES: [f64; 9] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
 
-/// What happened in one interval.
+/// Activity in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Interval {
-    /// Its begin, nanoseconds since 1970.
+    /// Begin in nanoseconds since 1970.
     pub begin: i64,
     /// Bytes read.
     pub read: u64,
     /// Bytes written.
     pub written: u64,
-    /// Requests under way at some moment in it, of any kind.
+    /// Requests of any kind in progress at some moment of the interval.
     pub requests: u64,
 }
 
 impl Interval {
-    /// Bytes read and written.
+    /// Returns the bytes read and written.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.read.saturating_add(self.written)
@@ -53,49 +58,52 @@ impl Interval {
     }
 }
 
-/// See the module.
+/// Distribution of the throughput of a trace over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Bursts {
     /// Length of an interval, nanoseconds.
     pub interval: u64,
-    /// The length that was asked for; less than `interval` if there were too many.
+    /// Requested length of an interval; less than `interval` if there were too many.
     pub asked: u64,
     /// Begin of the first request, nanoseconds since 1970; 0 without requests.
     pub begin: i64,
     /// End of the last request; 0 without requests.
     pub end: i64,
-    /// Intervals from the one with the first begin to the one with the last end, also those without any request.
+    /// Number of intervals from the one with the first begin to the one with the last end,
+    /// including those without requests.
     pub intervals: u64,
-    /// Read and written.
+    /// Throughput of reads and writes.
     pub total: Throughput,
-    /// Read.
+    /// Throughput of reads.
     pub read: Throughput,
-    /// Written.
+    /// Throughput of writes.
     pub written: Throughput,
-    /// The intervals with requests, in order of time.
+    /// Intervals with requests, in order of time.
     pub series: Vec<Interval>,
 }
 
-/// The distribution of the throughput over intervals. Rates are bytes per second.
+/// Distribution of the throughput over intervals. Rates are in bytes per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Throughput {
-    /// Bytes in all.
+    /// Total bytes.
     pub bytes: u64,
-    /// Intervals in which bytes moved.
+    /// Number of intervals in which bytes moved.
     pub active: u64,
     /// Mean over all intervals.
     pub mean: f64,
-    /// Of the interval with most.
+    /// Rate of the interval with the most bytes.
     pub peak: f64,
-    /// Begin of the first interval with most, nanoseconds since 1970; `None` if nothing moved.
+    /// Begin of the first interval with the peak rate, nanoseconds since 1970; `None` if nothing
+    /// moved.
     pub peak_at: Option<i64>,
-    /// By [`QUANTILES`]: the smallest rate that at least this share of all intervals does not exceed.
+    /// Quantiles at [`QUANTILES`]: the smallest rate that at least this share of all intervals does
+    /// not exceed.
     pub quantiles: Vec<Quantile>,
-    /// By [`FRACTIONS`].
+    /// Shares at [`FRACTIONS`].
     pub below: Vec<Below>,
 }
 
-/// One quantile.
+/// A quantile.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quantile {
     /// Share of intervals.
@@ -104,31 +112,31 @@ pub struct Quantile {
     pub rate: f64,
 }
 
-/// How long it was calm.
+/// Share of time below a fraction of the peak.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Below {
     /// Fraction of the peak.
     pub of_peak: f64,
-    /// Share of intervals whose throughput is less than that.
+    /// Share of intervals whose throughput is less than this fraction.
     pub share: f64,
 }
 
-/// Spreads the requests of a trace over intervals.
+/// Distributes the requests of a trace over intervals.
 #[derive(Debug)]
 pub struct Spread {
     events: OutermostEvents,
     asked: u64,
     interval: i64,
     most: usize,
-    /// By number since 1970; `begin` is set at the end.
+    /// Intervals by number since 1970; `begin` is set at the end.
     intervals: BTreeMap<i64, Interval>,
-    /// The one that the last request ended in; most requests meet no other.
+    /// Interval in which the last request ended. Most requests need no other.
     current: (i64, Interval),
     times: Option<(i64, i64)>,
 }
 
 impl Spread {
-    /// Intervals of so many nanoseconds.
+    /// Returns a collector with intervals of this many nanoseconds.
     #[must_use]
     pub fn new(interval: u64) -> Spread {
         Spread::bounded(interval, MOST)
@@ -146,12 +154,12 @@ impl Spread {
         }
     }
 
-    /// Takes in events, in order. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
+    /// Adds events, in order. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch) {
         each_outermost(self, |analysis| &mut analysis.events, batch, Self::request);
     }
 
-    /// Takes in an outermost request.
+    /// Adds an outermost request.
     pub fn request(&mut self, event: &Event) {
         if event.layer == Some(Layer::App) {
             return;
@@ -166,7 +174,7 @@ impl Spread {
             OpClass::Copy => (moved, moved),
             OpClass::Sync | OpClass::Meta => (0, 0),
         };
-        // A request that spans very many of them would take that long each time.
+        // A request over very many intervals would take time proportional to their number.
         let longest = (self.most as i64 / 8).max(4);
         while self.last_of(event).saturating_sub(begin.div_euclid(self.interval)) >= longest {
             self.double();
@@ -193,7 +201,7 @@ impl Spread {
         self.bound();
     }
 
-    /// The interval of the last nanosecond of a request.
+    /// Returns the interval of the last nanosecond of a request.
     fn last_of(&self, event: &Event) -> i64 {
         event.end.saturating_sub(1).max(event.begin).div_euclid(self.interval)
     }
@@ -231,7 +239,7 @@ impl Spread {
         self.intervals = merged;
     }
 
-    /// The result.
+    /// Returns the result.
     #[must_use]
     pub fn finish(mut self) -> Bursts {
         self.settle();
@@ -249,8 +257,9 @@ impl Spread {
 }
 
 impl Bursts {
-    /// Of intervals so long (nanoseconds) between the first begin and the last end of requests; `series` has those with
-    /// requests, in order of time.
+    /// Returns the distribution for intervals of this length (nanoseconds) between the first begin
+    /// and the last end of requests. `series` contains the intervals with requests, in order of
+    /// time.
     #[must_use]
     pub fn of(interval: u64, (begin, end): (i64, i64), series: Vec<Interval>) -> Bursts {
         let ends = series.first().zip(series.last());
@@ -283,7 +292,7 @@ impl Throughput {
         sorted.sort_unstable();
         let active = sorted.len() as u64;
         let idle = intervals.saturating_sub(active);
-        // Intervals without bytes are not in `sorted`, and are the smallest.
+        // `sorted` does not contain intervals without bytes, which are the smallest.
         let at = |share: f64| {
             let rank = ((share * intervals as f64).ceil() as u64).clamp(1, intervals.max(1));
             rank.checked_sub(idle + 1).and_then(|rank| sorted.get(rank as usize)).copied().unwrap_or(0)

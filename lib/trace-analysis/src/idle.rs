@@ -1,11 +1,12 @@
 //! Idle periods (Carns et al. 2011, section IV, table III), by three definitions:
 //!
-//! - consecutive intervals with a throughput below 5 % of the peak (theirs);
-//! - consecutive intervals without any request under way (theirs, the strict one);
-//! - time without any request under way, to the nanosecond: they ask for "tools with smaller granularity" there.
+//! - consecutive intervals with a throughput below 5 % of the peak (Carns et al.);
+//! - consecutive intervals without any request in progress (the strict definition of Carns et al.);
+//! - time without any request in progress, to the nanosecond: Carns et al. ask for "tools with
+//!   smaller granularity".
 //!
-//! Intervals are those of [`crate::bursts`]. Requests of any kind count as activity, those that move no data as well;
-//! only outermost ones, see [`miot_trace_events::Outermost`].
+//! Intervals are those of [`crate::bursts`]. Requests of any kind count as activity, including
+//! those that move no data. Only outermost requests count, see [`miot_trace_events::Outermost`].
 
 use crate::bursts::{Bursts, Interval};
 use arrow_array::RecordBatch;
@@ -14,17 +15,18 @@ use miot_trace_events::Event;
 use miot_trace_events::outermost::{OutermostEvents, each_outermost};
 use serde::Serialize;
 
-/// Below so much of the peak an interval is idle, in percent (Carns et al., section IV).
+/// Percentage of the peak below which an interval is idle (Carns et al., section IV).
 pub const PERCENT_OF_PEAK: u64 = 5;
-/// Shortest time without any request that is a period, nanoseconds: 1 ms. What is shorter lies between two requests of
-/// a program that is busy with its I/O.
+/// Shortest time without any request that is a period, nanoseconds: 1 ms. Shorter times separate
+/// two requests of a program that is busy with its I/O.
 pub const SHORTEST: u64 = 1_000_000;
-/// Periods that are kept; if there are more, those below twice the shortest are left out, and so on. 4 MB.
+/// Maximum number of kept periods, 4 MB. If there are more, the shortest length is doubled and
+/// shorter periods are dropped.
 const MOST: usize = 1 << 18;
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SECOND;
-/// Lengths of which it is told how many periods are at least as long, nanoseconds.
+/// Lengths, in nanoseconds, for which the number of at least as long periods is reported.
 pub const LENGTHS: [u64; 18] = [
     SECOND / 1000,
     SECOND / 100,
@@ -46,75 +48,77 @@ pub const LENGTHS: [u64; 18] = [
     168 * HOUR,
 ];
 
-/// What is an idle period.
+/// Definition of an idle period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Definition {
-    /// Consecutive intervals with less than [`PERCENT_OF_PEAK`] of the throughput of the busiest one.
+    /// Consecutive intervals with less than [`PERCENT_OF_PEAK`] of the throughput of the busiest
+    /// one.
     BelowPeak,
-    /// Consecutive intervals in which no request was under way.
+    /// Consecutive intervals in which no request was in progress.
     NoRequestInInterval,
-    /// Time in which no request was under way.
+    /// Time in which no request was in progress.
     NoRequest,
 }
 
 /// Idle periods by all definitions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Idle {
-    /// By definition, in the order of [`Definition`].
+    /// Periods by definition, in the order of [`Definition`].
     pub definitions: Vec<Periods>,
 }
 
-/// Idle periods by one definition. Times are nanoseconds.
+/// Idle periods by one definition. Times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Periods {
-    /// Which.
+    /// Definition.
     pub definition: Definition,
-    /// Shortest period that is seen: the interval, or the shortest time.
+    /// Shortest detectable period: the interval, or the shortest time.
     pub shortest: u64,
-    /// Throughput below which an interval is idle, bytes per second; `None` where that is not the definition.
+    /// Throughput below which an interval is idle, bytes per second; `None` for definitions without
+    /// a threshold.
     pub threshold: Option<f64>,
-    /// Time that was looked at.
+    /// Examined time.
     pub total: u64,
     /// Time in idle periods.
     pub idle: u64,
-    /// How many periods.
+    /// Number of periods.
     pub count: u64,
-    /// The first of the longest.
+    /// First of the longest periods.
     pub longest: Option<Period>,
-    /// By [`LENGTHS`], as far as there are periods of such a length.
+    /// Periods by minimum length, for those [`LENGTHS`] that some period reaches.
     pub at_least: Vec<AtLeast>,
 }
 
 /// One idle period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Period {
-    /// Nanoseconds since 1970.
+    /// Begin in nanoseconds since 1970.
     pub begin: i64,
-    /// Nanoseconds.
+    /// Length in nanoseconds.
     pub length: u64,
 }
 
-/// The periods of some length and longer.
+/// Periods of at least some length.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct AtLeast {
-    /// Nanoseconds.
+    /// Minimum length in nanoseconds.
     pub length: u64,
-    /// How many periods.
+    /// Number of periods.
     pub count: u64,
-    /// Time in them, nanoseconds.
+    /// Total length in nanoseconds.
     pub time: u64,
-    /// Share of the time that was looked at.
+    /// Share of the examined time.
     pub share: f64,
 }
 
-/// Finds the times without requests.
+/// Collects the times without requests.
 #[derive(Debug)]
 pub struct Silence {
     events: OutermostEvents,
     shortest: u64,
     most: usize,
-    /// Times with requests, apart and in order, at least `shortest` between them.
+    /// Disjoint times with requests in order, at least `shortest` apart.
     busy: Vec<(i64, i64)>,
 }
 
@@ -130,12 +134,12 @@ impl Silence {
         Silence { events, shortest: shortest.max(1), most: most.max(2), busy }
     }
 
-    /// Takes in events, in order. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
+    /// Adds events, in order. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch) {
         each_outermost(self, |analysis| &mut analysis.events, batch, Self::request);
     }
 
-    /// Takes in an outermost request.
+    /// Adds an outermost request.
     pub fn request(&mut self, event: &Event) {
         if event.layer != Some(Layer::App) {
             self.put(event.begin, event.end);
@@ -144,7 +148,7 @@ impl Silence {
 
     pub(crate) fn put(&mut self, begin: i64, end: i64) {
         let near = |one: i64, other: i64| one >= other || other.abs_diff(one) < self.shortest;
-        // Most requests are the last so far, and begin not before the one before.
+        // Most requests are the last so far, and do not begin before the previous one.
         let after = self.busy.iter().rev().take_while(|(from, _)| !near(end, *from)).count();
         let after = self.busy.len() - after;
         let joined = self.busy[..after].iter().rev().take_while(|(_, to)| near(*to, begin)).count();
@@ -169,7 +173,7 @@ impl Silence {
         }
     }
 
-    /// The idle periods of a trace, with those of its intervals.
+    /// Returns the idle periods of a trace, including those of its intervals.
     #[must_use]
     pub fn finish(self, bursts: &Bursts) -> Idle {
         let gaps = self
@@ -198,12 +202,12 @@ impl Silence {
     }
 }
 
-/// Consecutive intervals that are idle, or in which nothing was.
+/// Returns runs of consecutive intervals that are idle or have no requests.
 fn runs(bursts: &Bursts, is_idle: impl Fn(&Interval) -> bool) -> Vec<Period> {
     let step = bursts.interval;
     let busy: Vec<i64> = bursts.series.iter().filter(|one| !is_idle(one)).map(|one| one.begin).collect();
     let Some((first, last)) = bursts.series.first().zip(bursts.series.last()) else { return Vec::new() };
-    // What lies between the ends of the trace and its busy intervals is idle as well.
+    // The time between the ends of the trace and its busy intervals is idle as well.
     let begins =
         std::iter::once(first.begin).chain(busy.iter().map(|begin| begin.saturating_add_unsigned(step)));
     let ends = busy.iter().copied().chain(std::iter::once(last.begin.saturating_add_unsigned(step)));
@@ -233,7 +237,7 @@ impl Periods {
                 row.share = row.time as f64 / total.max(1) as f64;
             }
         }
-        let told = at_least.into_iter().filter(|row| row.count > 0 && row.length >= shortest);
-        Periods { definition, shortest, threshold, total, idle, count, longest, at_least: told.collect() }
+        let reported = at_least.into_iter().filter(|row| row.count > 0 && row.length >= shortest);
+        Periods { definition, shortest, threshold, total, idle, count, longest, at_least: reported.collect() }
     }
 }

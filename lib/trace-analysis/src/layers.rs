@@ -1,5 +1,5 @@
-//! What each layer of the I/O stack made of the requests of the layer above: calls per call, and bytes moved for bytes
-//! asked.
+//! Comparison of each layer of the I/O stack with the layer above: calls per call, and bytes moved
+//! per byte requested.
 
 mod parents;
 
@@ -12,7 +12,7 @@ use parents::Parents;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
-/// The columns of events that are needed.
+/// Required columns of events.
 pub const COLUMNS: &[&str] = &[
     "duration",
     "node",
@@ -29,31 +29,33 @@ pub const COLUMNS: &[&str] = &[
     "caller_tid",
 ];
 
-/// Requests that may wait for the one that encloses them.
+/// Maximum number of requests that wait for their parent.
 const WAITING: usize = 1 << 20;
 
-/// The requests of one layer made within those of another. Times are nanoseconds.
+/// Requests of one layer made within those of another. Times are in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LayerRow {
-    /// Layer within whose requests they were made; `None`: the outermost ones.
+    /// Layer of the parent requests; `None` for outermost requests.
     pub above: Option<String>,
-    /// Their layer.
+    /// Layer of the requests.
     pub layer: String,
     /// Requests.
     pub calls: u64,
-    /// Requests for each request of the layer above, those without any included; `None` for the outermost ones.
+    /// Number of requests for each request of the layer above, including those without any; `None`
+    /// for outermost requests.
     pub calls_per_call: Option<f64>,
-    /// Bytes that were to be read.
+    /// Bytes requested by reads.
     pub read_asked: u64,
     /// Bytes read.
     pub read_moved: u64,
-    /// Bytes read for each byte that the layer above was asked to read; `None` where that is nothing.
+    /// Bytes read for each byte that the layer above was requested to read; `None` if that is 0.
     pub read_amplification: Option<f64>,
-    /// Bytes that were to be written.
+    /// Bytes requested by writes.
     pub write_asked: u64,
     /// Bytes written.
     pub write_moved: u64,
-    /// Bytes written for each byte that the layer above was asked to write; `None` where that is nothing.
+    /// Bytes written for each byte that the layer above was requested to write; `None` if that is
+    /// 0.
     pub write_amplification: Option<f64>,
     /// Sum of durations.
     pub time: u64,
@@ -98,10 +100,10 @@ impl Tally {
     }
 }
 
-/// What a request is, by the number of its operation, and what it adds.
+/// Operation number of a request, and its tally.
 type Call = (usize, Tally);
 
-/// Adds up the layers of a trace. Memory grows with the requests that are under way at once.
+/// Compares the layers of a trace. Memory grows with the number of concurrent requests.
 #[derive(Debug)]
 pub struct Layers {
     operations: OperationTable,
@@ -109,7 +111,7 @@ pub struct Layers {
     linker: Linker<Call>,
     complete: Vec<Tree<Call>>,
     parents: Parents,
-    /// By the operation within which it was called, and its own.
+    /// Tallies by operation of the parent and operation of the request.
     calls: HashMap<(Option<usize>, usize), Tally>,
 }
 
@@ -127,7 +129,7 @@ impl Default for Layers {
 }
 
 impl Layers {
-    /// Takes in events, in order. A batch without the columns of events adds nothing.
+    /// Adds events, in order. A batch without the columns of events adds nothing.
     pub fn add(&mut self, events: &RecordBatch) {
         let _ = self.try_add(events);
     }
@@ -158,7 +160,7 @@ impl Layers {
         }
     }
 
-    /// The result: layers from the application downwards, each by the layers above it.
+    /// Returns the result: layers from the application downwards, each by the layers above it.
     #[must_use]
     pub fn finish(mut self) -> Vec<LayerRow> {
         std::mem::replace(&mut self.linker, Linker::new(0)).finish(&mut self.complete);

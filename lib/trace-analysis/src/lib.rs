@@ -1,4 +1,4 @@
-//! Analyses of traces: pure functions over batches of events, without I/O of their own.
+//! Analyses of traces: pure functions over batches of events, without I/O.
 //!
 //! | module | role |
 //! |---|---|

@@ -6,17 +6,17 @@ use arrow_array::types::UInt64Type;
 use miot_trace_store::schema::FILTERED;
 use serde::Serialize;
 
-/// Events that are missing: with any lost, counts and bytes of an analysis are lower bounds.
+/// Numbers of missing events. If any were lost, counts and bytes of an analysis are lower bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Missing {
-    /// Lost.
+    /// Events lost.
     pub lost: u64,
-    /// Left out on purpose: too short, or not in the sample.
+    /// Events filtered on purpose: too short, or not in the sample.
     pub filtered: u64,
 }
 
 impl Missing {
-    /// From the rows of the table `losses`.
+    /// Returns the numbers from the rows of the table `losses`.
     #[must_use]
     pub fn of(losses: &[RecordBatch]) -> Missing {
         let mut missing = Missing::default();

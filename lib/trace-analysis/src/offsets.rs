@@ -1,29 +1,31 @@
-//! Accesses of a file over time and offset: a grid that shows sequential, strided and random access.
+//! Accesses of a file over time and offset: a grid that shows sequential, strided and random
+//! access.
 //!
-//! Each outermost request that moved bytes marks all fields that its time and its bytes touch; requests in the same field
-//! are one mark. So none is left out, and memory is bounded: the fields grow with the file and with the time.
+//! Each outermost request that moved bytes marks all cells that its time and its bytes touch;
+//! requests in the same cell are one mark. Thus no request is omitted, and memory is bounded: the
+//! cells grow with the file and with the time.
 
 use crate::place::Place;
 use miot_proto::op::OpClass;
 use miot_trace_events::Event;
 use serde::Serialize;
 
-/// Fields of a grid: by time, by offset.
+/// Number of cells of a grid by time.
 pub const COLUMNS: usize = 256;
-/// See [`COLUMNS`].
+/// Number of cells of a grid by offset.
 pub const ROWS: usize = 128;
-/// Bit of a field: bytes of it were read then.
+/// Bit of a cell: bytes were read.
 pub const READ: u8 = 1;
-/// Bit of a field: bytes of it were written then.
+/// Bit of a cell: bytes were written.
 pub const WRITTEN: u8 = 2;
 
-/// One direction of a grid.
+/// One axis of a grid.
 #[derive(Clone, Copy, Debug)]
 struct Axis {
     fields: i64,
-    /// A field is 2 to the power of this wide.
+    /// Binary logarithm of the width of a cell.
     power: u32,
-    /// Number of the first field, in their width.
+    /// Number of the first cell, in units of the width.
     first: i64,
     lowest: i64,
     highest: i64,
@@ -34,7 +36,7 @@ impl Axis {
         Axis { fields: fields as i64, power: 0, first: value, lowest: value, highest: value }
     }
 
-    /// The axis with room for these values too.
+    /// Returns the axis extended to these values.
     fn with(mut self, from: i64, to: i64) -> Axis {
         let (below, above) = (from < self.lowest, to > self.highest);
         (self.lowest, self.highest) = (self.lowest.min(from), self.highest.max(to));
@@ -43,7 +45,7 @@ impl Axis {
             self.power += 1;
             self.first = self.lowest >> self.power;
         }
-        // What is free is left where it was needed last.
+        // Keep the free cells on the side where they were needed last.
         if below && (self.lowest >> self.power) < self.first {
             let first = (self.highest >> self.power).saturating_sub(self.fields - 1);
             self.first = first.max(i64::MIN >> self.power);
@@ -63,13 +65,14 @@ impl Axis {
 pub struct Grid {
     time: Axis,
     offset: Axis,
-    /// By column, then by row.
+    /// Cells by column, then by row.
     fields: Vec<u8>,
     requests: u64,
 }
 
 impl Grid {
-    /// Marks what an event did; nothing if it moved no bytes, or it is not known where.
+    /// Marks the accesses of an event; nothing if it moved no bytes, or if their position is
+    /// unknown.
     pub fn add(grid: &mut Option<Grid>, event: &Event, place: &Place) {
         let mark = match event.class() {
             OpClass::Read => READ,
@@ -89,7 +92,7 @@ impl Grid {
             grid.mark(event.begin, event.end, offset, last, mark);
         }
         if let Some(grid) = grid {
-            // A request in pieces is one.
+            // A request in pieces counts once.
             grid.requests = grid.requests.min(before + 1);
         }
     }
@@ -121,7 +124,7 @@ impl Grid {
         self.fields = fields;
     }
 
-    /// The marks, for a plot.
+    /// Returns the marks for a plot.
     #[must_use]
     pub fn finish(&self) -> Accesses {
         let marks = self.fields.iter().enumerate().filter(|(_, field)| **field > 0);
@@ -140,26 +143,26 @@ impl Grid {
     }
 }
 
-/// Where in a file requests were, and when.
+/// Accesses of a file by time and offset.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Accesses {
-    /// Requests that are in it.
+    /// Number of requests.
     pub requests: u64,
-    /// Begin of the first of them, nanoseconds since 1970.
+    /// Begin of the first request, nanoseconds since 1970.
     pub begin: i64,
-    /// End of the last of them.
+    /// End of the last request.
     pub end: i64,
-    /// Lowest byte that was touched.
+    /// Lowest accessed byte.
     pub lowest: i64,
-    /// Highest byte that was touched.
+    /// Highest accessed byte.
     pub highest: i64,
     /// Begin of column 0, nanoseconds since 1970.
     pub first_column: i64,
-    /// Byte at which row 0 begins.
+    /// First byte of row 0.
     pub first_row: i64,
-    /// Nanoseconds of a column.
+    /// Width of a column in nanoseconds.
     pub column: i64,
-    /// Bytes of a row.
+    /// Height of a row in bytes.
     pub row: i64,
     /// Column, row, and bits of [`READ`] and [`WRITTEN`].
     pub marks: Vec<(u16, u16, u8)>,
@@ -186,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_request_is_where_it_belongs_and_nothing_else(
+        fn marks_match_the_requests(
             requests in prop::collection::vec(
                 (any::<i64>(), 0i64..1 << 40, 0i64..i64::MAX, 0i64..1 << 30, READ..=WRITTEN), 1..30),
             scale in prop::sample::select(vec![0u32, 20, 50]),

@@ -1,32 +1,34 @@
 //! File sharing between the members of a program, and the order of accesses.
 //!
-//! **Sharing** (Carns et al. 2011, section III-A): a file is unique if one member of a program moved data from or to it,
-//! shared if all did, partially shared if some did. The pattern of the program is decided by the first rule that holds:
+//! **Sharing** (Carns et al. 2011, section III-A): a file is unique if one member of a program
+//! moved data from or to it, shared if all did, partially shared if some did. The first rule that
+//! holds determines the pattern of the program:
 //!
 //! | pattern | rule |
 //! |---|---|
 //! | none | no member moved data |
 //! | 1:1 | the program has one member |
-//! | one rank | one member moved at least [`ONE_MEMBER`] of the bytes (rank 0 in most programs; the result says which) |
+//! | one rank | one member moved at least [`ONE_MEMBER`] of the bytes (rank 0 in most programs; the result names it) |
 //! | N:N | at least [`DOMINANT`] of the bytes were moved from or to unique files |
 //! | N:1 | at least [`DOMINANT`], shared files |
 //! | N:M | at least [`DOMINANT`], partially shared files |
-//! | mixed | else |
+//! | mixed | otherwise |
 //!
-//! **Order**: each access of a process to a file is compared with the one before in the same direction. It is consecutive if
-//! it begins where that one ended, forward if it begins behind that. The distance between the begins of two accesses is a
-//! stride (pio-bench; Darshan's stride is the gap between them). Of a request through a view of MPI-IO ([`crate::place`]) each piece
-//! of the file is such an access. Strided accesses are those with the two most frequent
-//! forward distances that are not consecutive (two, because of nested strides). The order of the file is that of the first
-//! kind with at least [`ORDERED`] of the accesses that have one before them: consecutive, strided, sequential (consecutive
-//! or forward), else random.
+//! **Order**: each access of a process to a file is compared with the previous one in the same
+//! direction. It is consecutive if it begins where the previous one ended, forward if it begins
+//! behind that. The distance between the begins of two accesses is a stride (pio-bench; Darshan's
+//! stride is the gap between them). For a request through an MPI-IO view ([`crate::place`]) each
+//! piece of the file is an access. Strided accesses are those with the two most frequent forward
+//! distances that are not consecutive (two, because of nested strides). The order of the file is
+//! that of the first kind with at least [`ORDERED`] of the accesses that follow another one:
+//! consecutive, strided, sequential (consecutive or forward), otherwise random.
 //!
-//! Only outermost requests count ([`miot_trace_events::outermost`]), so collective MPI-IO is seen as the ranks asked for it, not as
-//! aggregators carried it out. Files of the system are left out ([`crate::programs::is_system`])
-//! unless asked for, and counted; failed requests are left out.
+//! Only outermost requests count ([`miot_trace_events::outermost`]), so collective MPI-IO counts as
+//! the ranks requested it, not as aggregators carried it out. Files of the system are excluded
+//! ([`crate::programs::is_system`]) unless requested, and counted; failed requests are excluded.
 //!
-//! Memory grows with the number of members, and of files up to [`FILES`]; of files that are shared, with the members that
-//! share them up to [`SHARERS`] in all.
+//! Memory grows with the number of members, and of files up to [`FILES`]. For shared files it also
+//! grows with the members that share them, up to [`SHARERS`] in all.
 
 use crate::place::{Place, Places};
 use crate::programs::{LeftOut, Member, Program, Programs, SystemFiles};
@@ -40,23 +42,23 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-/// Share of the bytes that one member has to move, so that the others hardly do any I/O. Ours: the rank-0 programs of
-/// Carns et al. (sections V-B and V-H) moved all of theirs so.
+/// Share of the bytes that one member must move so that the other members do almost no I/O. MIOT's
+/// choice: in the rank-0 programs of Carns et al. (sections V-B and V-H) rank 0 moved all bytes.
 pub const ONE_MEMBER: f64 = 0.95;
-/// Share of the bytes that makes a kind of sharing that of the program. Ours.
+/// Share of the bytes that makes a kind of sharing the pattern of the program. MIOT's choice.
 pub const DOMINANT: f64 = 0.9;
-/// Share of the accesses that makes an order that of the file. Ours.
+/// Share of the accesses that makes an order the order of the file. MIOT's choice.
 pub const ORDERED: f64 = 0.8;
-/// Files of which the access is kept.
+/// Maximum number of files whose accesses are kept.
 pub const FILES: usize = 1 << 20;
-/// Members of shared files that are told apart, over all files.
+/// Maximum number of members of shared files that are distinguished, over all files.
 pub const SHARERS: usize = 1 << 22;
-/// Positions in files that are kept: of so many processes and files the last access is known.
+/// Maximum number of pairs of process and file whose last access is kept.
 const POSITIONS: usize = 1 << 19;
-/// Distances of a file that are counted; further ones are not (as Darshan does).
+/// Maximum number of counted distances of a file; further ones are ignored (as in Darshan).
 const DISTANCES: usize = 32;
 
-/// How the members of a program share its files.
+/// Sharing of a program's files between its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Sharing {
     /// No data moved.
@@ -83,7 +85,7 @@ pub enum Sharing {
 }
 
 impl Sharing {
-    /// As people write it.
+    /// Returns the usual notation.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -98,24 +100,24 @@ impl Sharing {
     }
 }
 
-/// In what order a file is accessed.
+/// Order of the accesses to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// No process accessed it twice in the same direction.
     Single,
-    /// Each access begins where the one before ended.
+    /// Each access begins where the previous one ended.
     Consecutive,
-    /// At equal distances.
+    /// Accesses have equal distances.
     Strided,
-    /// Forward.
+    /// Accesses go forward.
     Sequential,
     /// None of these.
     Random,
 }
 
 impl Order {
-    /// As people write it.
+    /// Returns the usual name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -128,38 +130,40 @@ impl Order {
     }
 }
 
-/// The patterns of a trace.
+/// Patterns of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Patterns {
-    /// Programs that moved data, the one that moved most first.
+    /// Programs that moved data, the one that moved the most first.
     pub programs: Vec<ProgramPattern>,
-    /// Their files, the one with most bytes first.
+    /// Files of the programs, the one with the most bytes first.
     pub files: Vec<FilePattern>,
-    /// Files that were not looked at, because there were too many: figures are lower bounds.
+    /// Number of files that were not examined, because there were too many: figures are lower
+    /// bounds.
     pub files_left_out: u64,
-    /// Members of shared files that were not told apart, because there were too many.
+    /// Number of members of shared files that were not distinguished, because there were too many.
     pub sharers_left_out: u64,
-    /// Requests through views of MPI-IO whose blocks the trace does not have: they are in no order.
+    /// Number of requests through MPI-IO views whose blocks the trace does not contain. They do not
+    /// count for the order.
     pub views_unknown: u64,
-    /// Requests to files of the operating system and its programs that were not looked at by choice.
+    /// Requests to excluded files of the operating system and its programs.
     pub system_files_left_out: LeftOut,
 }
 
-/// How the members of a program share its files.
+/// Sharing of a program's files between its members.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProgramPattern {
-    /// Which.
+    /// Program.
     #[serde(flatten)]
     pub program: Program,
-    /// The pattern.
+    /// Pattern.
     pub pattern: Sharing,
-    /// The rule that decided, with its figures.
+    /// Rule that determined the pattern, with its figures.
     pub rule: String,
-    /// Members that moved data.
+    /// Number of members that moved data.
     pub active: u64,
-    /// The member that moved most: MPI rank, or process in the trace.
+    /// Member that moved the most: MPI rank, or process in the trace.
     pub busiest: u64,
-    /// Bytes that it moved.
+    /// Bytes moved by this member.
     pub busiest_bytes: u64,
     /// Bytes read and written.
     pub bytes: u64,
@@ -171,10 +175,10 @@ pub struct ProgramPattern {
     pub partial: Part,
 }
 
-/// The files that are shared in one way.
+/// Files with one kind of sharing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Part {
-    /// Files.
+    /// Number of files.
     pub files: u64,
     /// Bytes read and written.
     pub bytes: u64,
@@ -182,60 +186,61 @@ pub struct Part {
     pub share: f64,
 }
 
-/// How a program accesses a file.
+/// Accesses of a program to a file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FilePattern {
     /// Executable of the program.
     pub exe: String,
     /// Job of the program.
     pub job: Option<String>,
-    /// Its id in the trace.
+    /// Id of the file in the trace.
     pub file: u64,
-    /// Its path; empty if the trace does not say.
+    /// Path; empty if the trace does not contain it.
     pub path: String,
-    /// Members of the program that moved data from or to it.
+    /// Number of members of the program that moved data from or to the file.
     pub members: u64,
-    /// How it is shared: `N:N` (unique), `N:1`, `N:M`; `1:1` in a program of one member.
+    /// Sharing: `N:N` (unique), `N:1`, `N:M`; `1:1` in a program of one member.
     pub sharing: Sharing,
-    /// In what order it is accessed.
+    /// Order of the accesses.
     pub order: Order,
     /// Bytes read.
     pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
-    /// Reads and writes that moved data.
+    /// Number of reads and writes that moved data.
     pub accesses: u64,
-    /// Those with one before them, each piece by itself, of which the following are counts.
+    /// Number of accesses that follow another one; each piece counts. The following fields are
+    /// counts of these accesses.
     pub followed: u64,
-    /// Begin where the one before ended.
+    /// Accesses that begin where the previous one ended.
     pub consecutive: u64,
-    /// Begin behind the end of the one before.
+    /// Accesses that begin behind the end of the previous one.
     pub forward: u64,
-    /// Forward at one of the two most frequent distances.
+    /// Forward accesses at one of the two most frequent distances.
     pub strided: u64,
-    /// Begin before the end of the one before.
+    /// Accesses that begin before the end of the previous one.
     pub backward: u64,
-    /// The distances of the strided ones, the most frequent first.
+    /// Distances of the strided accesses, the most frequent first.
     pub strides: Vec<Stride>,
 }
 
 /// A distance between the begins of two accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Stride {
-    /// Bytes.
+    /// Distance in bytes.
     pub bytes: u64,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
 }
 
-/// Who moved data from or to a file.
+/// Members that moved data from or to a file.
 #[derive(Debug)]
 enum Sharers {
     One(u64),
     Many(HashSet<u64>),
 }
 
-/// What a program did with a file.
+/// Accesses of a program to a file.
 #[derive(Debug)]
 struct Access {
     sharers: Sharers,
@@ -248,7 +253,7 @@ struct Access {
     distances: Vec<Stride>,
 }
 
-/// Collects who accessed what.
+/// Collects accesses.
 #[derive(Debug)]
 pub struct Accesses {
     events: OutermostEvents,
@@ -266,7 +271,7 @@ pub struct Accesses {
 }
 
 impl Accesses {
-    /// Of these programs.
+    /// Returns a collector for these programs.
     #[must_use]
     pub fn new(programs: Programs) -> Accesses {
         Accesses {
@@ -284,13 +289,14 @@ impl Accesses {
         }
     }
 
-    /// Requests to files of the operating system and its programs are taken in as well.
+    /// Includes requests to files of the operating system and its programs.
     #[must_use]
     pub fn with_system_files(self, are_included: bool) -> Accesses {
         Accesses { system_files: SystemFiles::new(are_included), ..self }
     }
 
-    /// Takes in events, in order, with the paths of their files. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
+    /// Adds events, in order, with the paths of their files. A batch without
+    /// [`miot_trace_events::events::COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch, paths: &FileNames) {
         each_event(
             self,
@@ -305,7 +311,7 @@ impl Accesses {
         );
     }
 
-    /// Takes in an outermost request.
+    /// Adds an outermost request.
     fn request(&mut self, event: &Event, place: &Place, paths: &FileNames) {
         let moved = event.moved();
         if moved == 0 || event.layer == Some(Layer::App) {
@@ -375,7 +381,7 @@ impl Accesses {
         }
     }
 
-    /// The result, with at most so many files.
+    /// Returns the result, with at most `files` files.
     #[must_use]
     pub fn finish(self, paths: &FileNames, files: usize) -> Patterns {
         let mut by_program: HashMap<usize, Tally> = HashMap::new();
@@ -463,7 +469,7 @@ impl Access {
         let mut strides = self.distances.clone();
         strides.sort_unstable_by_key(|stride| (Reverse(stride.count), stride.bytes));
         strides.truncate(2);
-        // A distance that comes once is none.
+        // A distance that occurs once is not a stride.
         strides.retain(|stride| stride.count > 1);
         let strided = strides.iter().map(|stride| stride.count).sum();
         let most = |count: u64| count as f64 >= ORDERED * followed as f64;
@@ -495,7 +501,7 @@ impl Access {
     }
 }
 
-/// What the members of a program did.
+/// Sums over the members and files of a program.
 #[derive(Debug, Default)]
 struct Tally {
     bytes: u64,

@@ -7,22 +7,23 @@ use miot_trace_events::Event;
 use miot_trace_store::FileNames;
 use std::collections::HashMap;
 
-/// Pieces of one request that are told apart. One of more is [`Place::Unknown`].
+/// Maximum number of distinguished pieces of one request. A request with more is
+/// [`Place::Unknown`].
 pub const PIECES: u64 = 1 << 16;
 
-/// The bytes of its file that a request moved.
+/// Bytes of the file that a request moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Those from its offset on, if it has one.
+    /// The bytes from its offset on, if it has one.
     Whole,
-    /// These, in the order of the program's buffer, neighbours joined. At least one.
+    /// These ranges, in the order of the program's buffer, with neighbors joined. At least one.
     Pieces(Vec<Range>),
-    /// Not known: the trace does not have all blocks of the view, or there are too many of them.
+    /// Unknown: the trace does not have all blocks of the view, or there are too many of them.
     Unknown,
 }
 
 impl Place {
-    /// The pieces of a request that moved so many bytes. None if it is not known where they are.
+    /// Returns the pieces of a request that moved `moved` bytes; none if their position is unknown.
     pub fn pieces(&self, offset: Option<i64>, moved: u64) -> impl Iterator<Item = Range> {
         let whole = match self {
             Place::Whole => offset.and_then(|offset| u64::try_from(offset).ok()),
@@ -37,24 +38,25 @@ impl Place {
     }
 }
 
-/// The view of an open file.
+/// View of an open file.
 #[derive(Clone, Debug)]
 enum FileView {
-    /// Offsets say where requests are.
+    /// Offsets are positions in the file.
     Contiguous,
     Known(View),
     Unknown,
 }
 
-/// The views of open files.
+/// Views of open files.
 #[derive(Debug, Default)]
 pub struct Places {
-    /// By process and handle.
+    /// Views by process and handle.
     views: HashMap<(u64, u64), FileView>,
 }
 
 impl Places {
-    /// Takes in an event, which have to come in order, and says where it was. `paths` has the texts of views as well.
+    /// Adds an event, which must be in order, and returns its place. `paths` contains the texts of
+    /// views as well.
     pub fn of(&mut self, event: &Event, paths: &FileNames) -> Place {
         let (Some(Layer::MpiIo), Some(info)) = (event.layer, event.info) else { return Place::Whole };
         let Some(handle) = event.handle else { return Place::Whole };
@@ -64,7 +66,7 @@ impl Places {
                 Some(FileView::Contiguous) => Place::Whole,
                 Some(FileView::Known(view)) => through(view, event),
                 Some(FileView::Unknown) => Place::Unknown,
-                // Not seen to be opened; a trace that was imported has offsets only.
+                // The open was not recorded. An imported trace has offsets only.
                 None if event.etypes.is_none() => Place::Whole,
                 None => Place::Unknown,
             };
@@ -79,12 +81,12 @@ impl Places {
     }
 }
 
-/// The view that an event of `set_view` has set.
+/// Returns the view that a `set_view` event has set.
 fn set(event: &Event, paths: &FileNames) -> FileView {
     let number = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
     let view = || {
         let text = event.file2.and_then(|text| paths.get(text))?;
-        // Others have sizes of their own in the file.
+        // Other data representations have different sizes in the file.
         if event.flags & flag::PATH_CUT != 0 || !text.starts_with("native ") {
             return None;
         }
@@ -132,12 +134,12 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_where_their_view_says() {
+    fn requests_are_placed_by_their_view() {
         let texts = ["", "native 0:4,20:4", "native 0:100", "native 0:4,20:4", "external32 0:4,20:4"];
         let mut paths = FileNames::default();
         texts.iter().enumerate().skip(1).for_each(|(id, text)| paths.put(id as u64, text));
         let mut places = Places::default();
-        assert_eq!(places.of(&write(0, 4), &paths), Place::Unknown, "of which no open was seen");
+        assert_eq!(places.of(&write(0, 4), &paths), Place::Unknown, "no open recorded");
         let imported = Event { etypes: None, ..write(0, 4) };
         assert_eq!(places.of(&imported, &paths), Place::Whole);
         assert_eq!(places.of(&mpi("open", 0), &paths), Place::Whole);
@@ -154,7 +156,10 @@ mod tests {
         let elsewhere = Event { process: 2, ..write(0, 4) };
         assert_eq!(places.of(&elsewhere, &paths), Place::Unknown);
         let _ = places.of(&Event { result: -22, ..view(2) }, &paths);
-        assert!(matches!(places.of(&write(0, 4), &paths), Place::Pieces(_)), "a view that failed is not set");
+        assert!(
+            matches!(places.of(&write(0, 4), &paths), Place::Pieces(_)),
+            "a failed set_view has no effect"
+        );
         let _ = places.of(&view(2), &paths);
         assert_eq!(places.of(&write(0, 4), &paths), Place::Whole);
         for unknown in

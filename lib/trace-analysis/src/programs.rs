@@ -1,8 +1,9 @@
 //! Groups processes into programs and ranks: processes that ran together and may share files.
 //!
-//! A program is one executable of one job and job step; without a job, of the trace if it has MPI ranks, else of its node. Its
-//! members are its ranks, and where there are none its processes. Children of a rank that run the same executable are the
-//! rank as well. Two runs of one executable in the same job step cannot be told apart and are one program.
+//! A program is one executable of one job and job step; without a job, of the trace if it has MPI
+//! ranks, else of its node. Its members are its ranks, or its processes if there are no ranks.
+//! Children of a rank that run the same executable belong to the rank. Two runs of one executable
+//! in the same job step cannot be distinguished and are one program.
 
 use crate::{column, text};
 use arrow_array::types::{UInt32Type, UInt64Type};
@@ -19,17 +20,18 @@ pub struct Program {
     pub job: Option<String>,
     /// Step of the job.
     pub step: Option<String>,
-    /// Node, if it is known to have run on one alone because it belongs to nothing else.
+    /// Node, if the program is identified by its node because it has neither job nor ranks.
     pub node: Option<String>,
-    /// Executable; empty if the trace does not say.
+    /// Executable; empty if the trace does not contain it.
     pub exe: String,
-    /// Ranks, or processes: those that made traced requests, and those below the highest rank.
+    /// Number of ranks or processes: those that made traced requests, and all ranks below the
+    /// highest.
     pub members: u64,
-    /// Its members are MPI ranks.
+    /// True if its members are MPI ranks.
     pub ranks: bool,
 }
 
-/// Where a process belongs.
+/// Program and member of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Member {
     /// Number of the program, see [`Programs::get`].
@@ -38,7 +40,7 @@ pub struct Member {
     pub member: u64,
 }
 
-/// What identifies a program.
+/// Identity of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Key {
     job: Option<String>,
@@ -48,7 +50,7 @@ struct Key {
     ranks: bool,
 }
 
-/// The programs of a trace.
+/// Programs of a trace.
 #[derive(Debug, Default)]
 pub struct Programs {
     numbers: HashMap<Key, usize>,
@@ -57,7 +59,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// From the rows of the table `processes`.
+    /// Returns the programs from the rows of the table `processes`.
     #[must_use]
     pub fn of(processes: &[RecordBatch]) -> Programs {
         let mut programs = Programs::default();
@@ -72,14 +74,14 @@ impl Programs {
         let [job, step, node, exe] = ["job", "job_step", "node", "exe"].map(|name| text(batch, name));
         let (node, exe) = (node?, exe?);
         for row in 0..batch.num_rows() {
-            let said = |column: Option<&arrow_array::StringArray>| {
+            let owned = |column: Option<&arrow_array::StringArray>| {
                 column.filter(|column| column.is_valid(row)).map(|column| column.value(row).to_owned())
             };
             let rank = ranks.is_valid(row).then(|| ranks.value(row));
-            let job = said(job);
+            let job = owned(job);
             let key = Key {
                 node: (job.is_none() && rank.is_none()).then(|| node.value(row).to_owned()),
-                step: said(step),
+                step: owned(step),
                 exe: exe.value(row).to_owned(),
                 ranks: rank.is_some(),
                 job,
@@ -98,13 +100,14 @@ impl Programs {
         let member = Member { program: number, member: rank.map_or(process, u64::from) };
         if self.members.insert(process, member).is_none() {
             let members = &mut self.programs[number].members;
-            // Ranks count from 0, and each of them takes part whether it made requests or not.
+            // Ranks count from 0, and each of them takes part even without requests.
             *members = rank.map_or(*members + 1, |rank| (*members).max(u64::from(rank) + 1));
         }
         member
     }
 
-    /// Where a process belongs; one that the trace does not describe belongs to a program without a name.
+    /// Returns the member of a process. A process that the trace does not describe belongs to a
+    /// program without a name.
     pub fn member(&mut self, process: u64) -> Member {
         match self.members.get(&process) {
             Some(member) => *member,
@@ -112,27 +115,28 @@ impl Programs {
         }
     }
 
-    /// A program by its number.
+    /// Returns a program by its number.
     ///
     /// # Panics
-    /// If there is none of this number.
+    /// If no program has this number.
     #[must_use]
     pub fn get(&self, number: usize) -> &Program {
         &self.programs[number]
     }
 }
 
-/// Folders of the operating system and its programs. Darshan leaves out these, /opt and /var (`darshan-core.c`,
-/// `darshan_path_exclusions`); the latter hold data of databases and services, and /dev/shm holds data of programs.
+/// Directories of the operating system and its programs. Darshan excludes these, /opt and /var
+/// (`darshan-core.c`, `darshan_path_exclusions`). MIOT includes /opt and /var, which contain data
+/// of databases and services, and /dev/shm, which contains data of programs.
 const SYSTEM: [&str; 12] = [
     "/etc/", "/dev/", "/usr/", "/bin/", "/boot/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/sbin/",
     "/sys/", "/proc/",
 ];
 
-/// Names in /dev/shm of the memory through which processes of MPI communicate: UCX, Open MPI, MPICH, PSM.
+/// Names in /dev/shm of memory for communication between MPI processes: UCX, Open MPI, MPICH, PSM.
 const COMMUNICATION: [&str; 6] = ["ucx_shm_", "vader_segment.", "sm_segment.", "open_mpi.", "mpich_", "psm"];
 
-/// True for files of the operating system, its installed programs and MPI.
+/// Returns true for files of the operating system, its installed programs and MPI.
 #[must_use]
 pub fn is_system(path: &str) -> bool {
     match path.strip_prefix("/dev/shm/") {
@@ -141,31 +145,32 @@ pub fn is_system(path: &str) -> bool {
     }
 }
 
-/// Outermost requests to files of the system, which an analysis of programs leaves out unless it is asked for them.
+/// Outermost requests to files of the system, which an analysis of programs excludes unless
+/// requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Bytes that they moved.
+    /// Bytes moved.
     pub bytes: u64,
 }
 
-/// Tells files of the system from others, and counts the requests that are left out because of it.
+/// Distinguishes files of the system from others, and counts the excluded requests.
 #[derive(Debug, Default)]
 pub(crate) struct SystemFiles {
     are_included: bool,
-    /// By file, once asked.
+    /// Result by file, after the first look-up.
     known: ById<Option<bool>>,
     pub(crate) left_out: LeftOut,
 }
 
 impl SystemFiles {
-    /// `are_included`: none is left out.
+    /// Returns a filter. With `are_included` it excludes no request.
     pub(crate) fn new(are_included: bool) -> SystemFiles {
         SystemFiles { are_included, ..SystemFiles::default() }
     }
 
-    /// True if a request to this file is left out; it is counted then.
+    /// Returns true if a request to this file is excluded, and counts it.
     pub(crate) fn leave_out(&mut self, file: u64, moved: u64, paths: &FileNames) -> bool {
         let is_system = *self.known.get(file).get_or_insert_with(|| paths.get(file).is_some_and(is_system));
         let is_left_out = is_system && !self.are_included;
@@ -219,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_job_processes_of_a_node_are_a_program_and_the_unknown_are_one() {
+    fn without_a_job_a_node_s_processes_are_one_program() {
         let mut programs = Programs::of(&[processes(&[
             (1, "a", None, None, "/cp"),
             (2, "a", None, None, "/cp"),
@@ -234,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_the_system_are_known() {
+    fn system_directories_are_recognized() {
         let system = [
             "/usr/lib/x.so",
             "/etc/passwd",

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Keeps between `most` and twice `most` values: those of the last `most` different keys asked for are there.
+/// Map of between `most` and twice `most` values, which include those of the last `most` different
+/// keys.
 #[derive(Debug)]
 pub(crate) struct Recent<K, V> {
     most: usize,
@@ -16,7 +17,7 @@ impl<K: Eq + Hash + Copy, V: Default> Recent<K, V> {
         Recent { most: most.max(1), young: HashMap::new(), old: HashMap::new() }
     }
 
-    /// The value of a key, made if it is new or has gone.
+    /// Returns the value of a key; the default value if it is new or was dropped.
     pub(crate) fn get(&mut self, key: K) -> &mut V {
         if self.young.len() >= self.most && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
@@ -30,7 +31,7 @@ mod tests {
     use super::Recent;
 
     #[test]
-    fn what_is_asked_for_stays_and_the_rest_goes() {
+    fn used_values_stay_and_unused_ones_are_dropped() {
         let mut values: Recent<u32, u32> = Recent::new(4);
         for round in 0..100 {
             *values.get(7) += 1;
@@ -38,7 +39,7 @@ mod tests {
             *values.get(2000 + round) += 1;
         }
         assert_eq!(*values.get(7), 100);
-        assert_eq!(*values.get(1000), 0, "gone, and made anew");
+        assert_eq!(*values.get(1000), 0, "dropped, and created again");
         assert!(values.young.len() + values.old.len() <= 8);
     }
 }

@@ -1,8 +1,9 @@
 //! Summary of a trace: totals, and figures of each operation, file and process.
 //!
-//! Requests within requests (a POSIX write of an MPI-IO write) stand in the row of their own operation.
-//! Totals, files and processes count only the outermost requests, so that no byte and no nanosecond is
-//! counted twice. What a file-system client served for a thread that is traced itself is no outermost request either.
+//! Child requests (e.g. a POSIX write of an MPI-IO write) are in the row of their own operation.
+//! Totals, files and processes count only outermost requests, so that no byte and no nanosecond is
+//! counted twice. A request that a file-system client served for a traced thread is not an
+//! outermost request either.
 
 mod report;
 
@@ -20,7 +21,7 @@ use miot_trace_events::{EventColumns, NodeNumbers};
 use miot_trace_store::FileNames;
 use std::collections::{BTreeMap, HashSet};
 
-/// The columns of events that are needed.
+/// Required columns of events.
 pub const COLUMNS: &[&str] = &[
     "duration",
     "node",
@@ -40,12 +41,12 @@ pub const COLUMNS: &[&str] = &[
     "caller_tid",
 ];
 
-/// Longest duration that is told apart from longer ones: 1 hour.
+/// Maximum duration of the histogram: 1 hour. Longer durations count as this one.
 const LONGEST: u64 = 3_600_000_000_000;
 /// Significant digits of percentiles.
 const DIGITS: u8 = 2;
 
-/// What moved, in how many requests, in what time.
+/// Sums of bytes, requests and durations.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     requests: u64,
@@ -58,13 +59,13 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, what: &RequestTally, duration: u64) {
+    fn add(&mut self, request: &RequestTally, duration: u64) {
         self.requests += 1;
-        self.opens += u64::from(what.opens);
-        self.reads += u64::from(what.class == OpClass::Read);
-        self.writes += u64::from(matches!(what.class, OpClass::Write | OpClass::Copy));
-        self.bytes_read = self.bytes_read.saturating_add(what.read);
-        self.bytes_written = self.bytes_written.saturating_add(what.written);
+        self.opens += u64::from(request.opens);
+        self.reads += u64::from(request.class == OpClass::Read);
+        self.writes += u64::from(matches!(request.class, OpClass::Write | OpClass::Copy));
+        self.bytes_read = self.bytes_read.saturating_add(request.read);
+        self.bytes_written = self.bytes_written.saturating_add(request.written);
         self.time = self.time.saturating_add(duration);
     }
 
@@ -79,7 +80,7 @@ impl Tally {
     }
 }
 
-/// One request, as a tally needs it.
+/// One request with the values that a tally needs.
 struct RequestTally {
     class: OpClass,
     opens: bool,
@@ -100,28 +101,29 @@ struct Operation {
 #[derive(Clone, Copy, Debug, Default)]
 struct Process {
     tally: Tally,
-    /// Also requests within requests.
+    /// Number of events, including child requests.
     events: u64,
     pid: u32,
 }
 
-/// Adds up a trace. Memory grows with the number of files, streams and processes, not of events.
+/// Collects a summary. Memory grows with the number of files, streams and processes, not with the
+/// number of events.
 #[derive(Debug, Default)]
 pub struct Summary {
     operations: OperationTable,
     by_operation: Vec<Operation>,
     by_file: ById<Tally>,
     by_process: ById<Process>,
-    /// Streams seen, so that threads are counted.
+    /// Streams seen, to count threads.
     streams: ById<bool>,
     threads: HashSet<(u64, u32)>,
-    /// The same by node.
+    /// Pairs of node and thread.
     traced: HashSet<(u32, u32)>,
     nodes: NodeNumbers,
     total: Tally,
     events: u64,
     interrupted: u64,
-    /// Events whose `time` is not when they completed.
+    /// Number of events whose `time` is not their completion time.
     moved: u64,
     first: Option<i64>,
     last: Option<i64>,
@@ -129,13 +131,13 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Nothing added yet.
+    /// Returns an empty summary.
     #[must_use]
     pub fn new() -> Summary {
         Summary::default()
     }
 
-    /// Takes in events, in any order. A batch without the columns of events adds nothing.
+    /// Adds events, in any order. A batch without the columns of events adds nothing.
     pub fn add(&mut self, events: &RecordBatch) {
         let _ = self.try_add(events);
     }
@@ -179,7 +181,7 @@ impl Summary {
                 continue;
             }
             let class = info.map_or(OpClass::Meta, |i| i.class);
-            let what = RequestTally {
+            let request = RequestTally {
                 class,
                 opens: result >= 0
                     && columns.handle.get(row).is_some()
@@ -189,12 +191,12 @@ impl Summary {
                 read: if matches!(class, OpClass::Read | OpClass::Copy) { moved } else { 0 },
                 written: if matches!(class, OpClass::Write | OpClass::Copy) { moved } else { 0 },
             };
-            owner.tally.add(&what, took);
-            self.total.add(&what, took);
+            owner.tally.add(&request, took);
+            self.total.add(&request, took);
             if let Some(file) = columns.file.get(row) {
-                // A copy is a read of the one file and a write of the other.
-                let read = if class == OpClass::Copy { 0 } else { what.read };
-                self.by_file.get(file).add(&RequestTally { read, ..what }, took);
+                // A copy is a read of one file and a write of the other.
+                let read = if class == OpClass::Copy { 0 } else { request.read };
+                self.by_file.get(file).add(&RequestTally { read, ..request }, took);
             }
             if let Some(file2) = columns.file2.get(row).filter(|_| class == OpClass::Copy) {
                 let source = RequestTally { class: OpClass::Read, opens: false, read: moved, written: 0 };
@@ -204,7 +206,7 @@ impl Summary {
         Some(())
     }
 
-    /// Takes in rows of the table `losses`.
+    /// Adds rows of the table `losses`.
     pub fn add_losses(&mut self, losses: &RecordBatch) {
         let (Some(counts), Some(places)) = (column::<UInt64Type>(losses, "count"), text(losses, "place"))
         else {
@@ -217,8 +219,8 @@ impl Summary {
         }
     }
 
-    /// The result, with the names of files and the facts of processes (batches of the table `processes`). Rows
-    /// are ordered by total time; of the files at most `files` are kept.
+    /// Returns the result, with the names of files and the data of processes (batches of the table
+    /// `processes`). Rows are ordered by total time; at most `files` files are included.
     #[must_use]
     pub fn finish(self, names: &FileNames, processes: &[RecordBatch], files: usize) -> Report {
         report::finish(self, names, processes, files)

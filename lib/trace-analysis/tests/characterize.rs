@@ -1,4 +1,5 @@
-//! Counters by pairs of process and file from batches of events: which operation counts as what, nodes, filters, bounds.
+//! Counters by pairs of process and file from batches of events: classification of operations,
+//! nodes, filters, limits.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,7 +16,7 @@ fn names(paths: &[(u64, &str)]) -> FileNames {
     names
 }
 
-/// Process, node, rank, job.
+/// Returns rows of process, node, rank, job.
 fn processes(all: &[(u64, &str, Option<u32>, Option<&str>)]) -> RecordBatch {
     let columns: [(&str, ArrayRef); 5] = [
         ("process", Arc::new(UInt64Array::from_iter_values(all.iter().map(|p| p.0)))),
@@ -49,7 +50,7 @@ fn only(found: &Characterization, by: By) -> Found {
     all.remove(0)
 }
 
-/// With an offset, or another column that the helper does not have.
+/// Returns a batch with an offset, or another column that the helper does not have.
 fn with(rows: &[EventValues], name: &str, values: Vec<Option<i64>>) -> RecordBatch {
     let batch = batch(rows);
     let at = batch.schema().index_of(name).unwrap();
@@ -59,7 +60,7 @@ fn with(rows: &[EventValues], name: &str, values: Vec<Option<i64>>) -> RecordBat
 }
 
 #[test]
-fn operations_count_as_what_they_are() {
+fn operations_have_the_right_counters() {
     let ops = [
         ("openat", 3),
         ("creat", 3),
@@ -92,13 +93,14 @@ fn operations_count_as_what_they_are() {
     assert_eq!((meta.others, meta.failed), (2, 2), "unlink, opendir");
     assert_eq!((found.counters.reads().count, found.counters.reads().bytes), (2, 15));
     assert_eq!((found.counters.writes().count, found.counters.writes().bytes), (1, 20));
-    // open, creat, dup2, close, lseek, fstat, rename; pwrite and three syncs; mmap, unlink, opendir.
+    // open, creat, dup2, close, lseek, fstat, rename; pwrite and three syncs; mmap, unlink,
+    // opendir.
     assert_eq!((found.counters.meta_time.total, found.counters.writes().time.total), (70, 40));
     assert_eq!((found.counters.other_time.total, found.time()), (30, 160));
 }
 
 #[test]
-fn a_copy_reads_the_one_file_and_writes_the_other_in_the_time_of_one() {
+fn copy_counts_as_read_and_write_with_one_time() {
     let copy = EventValues { file2: Some(2), ..row("copy_file_range", 1, 100, 0, 10) };
     let found = of(Settings::default(), &[(1, "/to"), (2, "/from")], &[], &[copy]);
     let files = table(&found, By::File);
@@ -107,14 +109,14 @@ fn a_copy_reads_the_one_file_and_writes_the_other_in_the_time_of_one() {
         .map(|file| (file.counters.reads().bytes, file.counters.writes().bytes, file.counters.time()))
         .collect();
     assert_eq!(sides, [(0, 100, 10), (100, 0, 0)]);
-    // To a socket: the time is that of the file.
+    // To a socket: the time counts for the file.
     let sent = EventValues { file: None, file2: Some(2), ..row("sendfile", 1, 100, 0, 10) };
     let found = only(&of(Settings::default(), &[(2, "/from")], &[], &[sent]), By::File);
     assert_eq!((found.counters.reads().bytes, found.counters.time()), (100, 10));
 }
 
 #[test]
-fn layers_are_apart_and_what_is_no_request_is_nowhere() {
+fn layers_are_separate_and_notes_are_ignored() {
     let rows = [
         EventValues { layer: "mpi-io", request: 1, ..row("write_at", 1, 100, 0, 50) },
         EventValues { enclosing: Some(1), ..row("pwrite", 1, 100, 10, 30) },
@@ -123,14 +125,14 @@ fn layers_are_apart_and_what_is_no_request_is_nowhere() {
     ];
     let found = of(Settings::default(), &[(1, "/f")], &[], &rows);
     let layers = table(&found, By::Layer);
-    let told: Vec<_> =
+    let counted: Vec<_> =
         layers.iter().map(|row| (row.layer, row.counters.bytes(), row.counters.meta.others)).collect();
-    assert_eq!(told, [("mpi-io", 100, 0), ("posix", 100, 1)]);
+    assert_eq!(counted, [("mpi-io", 100, 0), ("posix", 100, 1)]);
     assert_eq!((layers[0].busy, layers[1].busy, layers[1].wall), (Some(50), Some(35), 75));
 }
 
 #[test]
-fn files_of_one_path_on_two_nodes_are_one_file_that_two_ranks_share() {
+fn one_path_on_two_nodes_is_one_shared_file() {
     let facts = [(1, "n1", Some(0), Some("j")), (2, "n2", Some(1), Some("j")), (3, "n1", None, Some("j"))];
     let rows = [
         EventValues { process: 1, ..row("open", 10, 3, 0, 5) },
@@ -158,7 +160,7 @@ fn files_of_one_path_on_two_nodes_are_one_file_that_two_ranks_share() {
 }
 
 #[test]
-fn only_what_is_wanted_is_counted() {
+fn filters_select_the_counted_requests() {
     let rows = [
         row("read", 1, 10, 0, 1),
         row("read", 2, 20, 1, 1),
@@ -179,7 +181,7 @@ fn only_what_is_wanted_is_counted() {
 }
 
 #[test]
-fn overwriting_is_of_offsets_and_ends_where_the_file_is_emptied() {
+fn overwriting_is_by_offset_until_truncation() {
     let rows: Vec<EventValues> = ["pwrite", "pwrite", "unlink", "pwrite", "rename", "pwrite"]
         .iter()
         .enumerate()
@@ -224,14 +226,14 @@ fn too_many_pairs_are_folded_and_no_byte_is_lost() {
     let all = only(&found, By::Layer);
     assert_eq!((all.counters.writes().count, all.counters.bytes()), (20_000, 10_000 * 10_001));
     assert_eq!(found.path(OTHERS), Some("(other files)"));
-    // The files with the most bytes are still themselves.
+    // The files with the most bytes were not folded.
     let heaviest =
         found.pairs.iter().filter(|pair| pair.file == Some(10_000)).map(|pair| pair.counters.bytes());
     assert_eq!(heaviest.sum::<u64>(), 20_000);
 }
 
 #[test]
-fn absurd_values_and_other_batches_do_no_harm() {
+fn extreme_values_and_other_batches_are_accepted() {
     let rows = [
         EventValues { took: i64::MAX, result: i64::MAX, ..row("write", u64::MAX - 1, 0, 0, 0) },
         EventValues {

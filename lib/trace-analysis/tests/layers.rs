@@ -1,4 +1,4 @@
-//! What each layer made of the requests of the one above, of a trace whose every row is known.
+//! Comparison of layers, for a trace with known rows.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_trace_analysis::{LayerRow, Layers};
@@ -10,8 +10,8 @@ fn layers(batches: &[&[EventValues]]) -> Vec<LayerRow> {
     layers.finish()
 }
 
-/// A write of 100 bytes by data sieving: 4096 bytes are read and written back; a file-system client writes them in two
-/// requests; and a read that nothing encloses.
+/// A write of 100 bytes by data sieving: 4096 bytes are read and written back. A file-system client
+/// writes them in two requests. In addition there is a read without a parent.
 #[test]
 fn a_sieved_write_is_amplified() {
     let mpi =

@@ -1,4 +1,4 @@
-//! The summary of a trace whose every row is known.
+//! The summary of a trace with known rows.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
@@ -69,7 +69,7 @@ fn files_are_counted_by_path() {
     let mut summary = Summary::new();
     let rows = [row("read", 1, 10, 1000, 100), row("read", 3, 5, 1100, 50), row("write", 2, 1, 1200, 10)];
     summary.add(&batch(&rows));
-    // Files whose path is not known cannot be told to be the same.
+    // Files without a known path cannot be identified with each other.
     summary.add(&batch(&[row("read", 8, 1, 1300, 1), row("read", 9, 1, 1400, 1)]));
     let report = summary.finish(&names, &[], 10);
     assert_eq!(report.totals.files, 4);
@@ -78,7 +78,7 @@ fn files_are_counted_by_path() {
 }
 
 #[test]
-fn a_request_within_another_counts_in_its_operation_only() {
+fn child_requests_count_in_their_operation_only() {
     let mut outer = row("fwrite", 1, 100, 1000, 500);
     outer.layer = "stdio";
     let mut inner = row("write", 1, 4096, 1100, 300);
@@ -90,7 +90,7 @@ fn a_request_within_another_counts_in_its_operation_only() {
 }
 
 #[test]
-fn what_was_served_for_a_traced_thread_counts_in_its_operation_only() {
+fn served_requests_count_in_their_operation_only() {
     let own = row("write", 1, 100, 1000, 500);
     let served = |caller, begin| EventValues {
         layer: "fuse",
@@ -127,7 +127,7 @@ fn batches_may_number_their_names_differently() {
 }
 
 #[test]
-fn losses_and_processes_are_told() {
+fn losses_and_processes_are_reported() {
     let losses = |place: &str, count| {
         let columns: [(&str, ArrayRef); 2] = [
             ("place", Arc::new(StringArray::from(vec![place]))),
@@ -157,7 +157,7 @@ fn losses_and_processes_are_told() {
 }
 
 #[test]
-fn requests_that_were_cut_off_are_counted_as_such_and_as_failed() {
+fn interrupted_requests_count_as_interrupted_and_failed() {
     let cut_off = EventValues { flags: flag::INTERRUPTED | flag::APPEND, ..row("read", 1, -4, 0, 9) };
     let report = summary(&[&[cut_off, EventValues { flags: flag::APPEND, ..row("read", 1, -4, 0, 9) }]]);
     assert_eq!((report.totals.events, report.totals.interrupted, report.operations[0].failed), (2, 1, 2));

@@ -1,4 +1,4 @@
-//! Views against an oracle that writes down every byte.
+//! Compares views with a model that lists every byte.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -6,7 +6,7 @@ use miot_trace_analysis::view::{Range, View};
 use proptest::prelude::*;
 use std::fmt::Write as _;
 
-/// Each byte that the view shows, in its order: so many repetitions of gaps and blocks.
+/// Returns each byte that the view shows, in order: `repetitions` repetitions of gaps and blocks.
 fn shown(displacement: u64, extent: u64, blocks: &[(u64, u64)], repetitions: u64) -> Vec<u64> {
     let mut bytes = Vec::new();
     for repetition in 0..repetitions {
@@ -29,7 +29,7 @@ fn text(blocks: &[(u64, u64)]) -> String {
 
 proptest! {
     #[test]
-    fn ranges_are_the_bytes_that_the_view_shows(
+    fn ranges_match_the_bytes_of_the_view(
         displacement in 0u64..1000,
         parts in prop::collection::vec((0u64..20, 1u64..20), 1..6),
         tail in 0u64..20,
@@ -76,7 +76,7 @@ fn a_file_without_a_view_shows_its_bytes() {
 }
 
 #[test]
-fn what_no_file_type_can_be_is_refused() {
+fn impossible_file_types_are_refused() {
     for text in
         ["", "native", "native ", "native x:1", "native 1:-1", "native 0:0", "native 1:18446744073709551615"]
     {

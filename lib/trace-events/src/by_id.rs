@@ -1,11 +1,12 @@
-//! Values by id, for ids that are dense from 1 apart from strays.
+//! Values by id, for ids that are dense from 1 with few exceptions.
 
 use std::collections::HashMap;
 
-/// How far an id may be ahead of the ids so far and still be kept in the array.
+/// Maximum distance between an id and the largest id in the array at which the id is still added to
+/// the array.
 const STRIDE: usize = 1 << 12;
 
-/// Values by id: in an array for dense ids, in a map for the others.
+/// Values by id: an array for dense ids, a map for the others.
 #[derive(Clone, Debug, Default)]
 pub struct ById<T> {
     dense: Vec<T>,
@@ -13,7 +14,7 @@ pub struct ById<T> {
 }
 
 impl<T: Default> ById<T> {
-    /// The value of an id, the default if it is new.
+    /// Returns the value of an id; the default value if the id is new.
     pub fn get(&mut self, id: u64) -> &mut T {
         match usize::try_from(id) {
             Ok(index) if index < self.dense.len() => &mut self.dense[index],
@@ -29,7 +30,8 @@ impl<T: Default> ById<T> {
         }
     }
 
-    /// Ids and values in order of id, including default values of ids below those that were used.
+    /// Returns ids and values in order of id, including default values of unused ids below the used
+    /// ones.
     pub fn into_sorted(self) -> impl Iterator<Item = (u64, T)> {
         let mut sparse: Vec<(u64, T)> = self.sparse.into_iter().collect();
         sparse.sort_by_key(|(id, _)| *id);
@@ -42,7 +44,7 @@ mod tests {
     use super::{ById, STRIDE};
 
     #[test]
-    fn strays_join_the_others_when_these_reach_them() {
+    fn sparse_ids_move_to_the_array_when_it_reaches_them() {
         let mut values = ById::<u64>::default();
         let stray = STRIDE as u64 + 10;
         for id in [1, stray, u64::MAX, 100, STRIDE as u64, stray, 1] {

@@ -1,8 +1,8 @@
-//! The columns of a batch of events, by row: the one place that knows their names and types.
+//! Columns of a batch of events, by row: the only place that defines their names and types.
 //!
-//! A batch has the columns of the table `events` or those of `miot_trace_store::schema::rows`, which adds `path`, `path2`
-//! and `comm`; or some of them, as an analysis selected them. Each reader names the columns that it requires; of the
-//! others, those that a batch does not have are empty.
+//! A batch has the columns of the table `events`, or those of `miot_trace_store::schema::rows`,
+//! which adds `path`, `path2` and `comm`, or a selection of them. Each reader names the columns
+//! that it requires. Any other column that the batch does not have is empty.
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{
@@ -11,9 +11,9 @@ use arrow_array::types::{
 use arrow_array::{Array as _, ArrowPrimitiveType, RecordBatch, StringArray};
 use arrow_buffer::NullBuffer;
 
-/// A batch of events does not have a column that is required, or has it with another type.
+/// A required column is missing in a batch of events, or has another type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the trace has no column {name} of the expected type: is it of another version?")]
+#[error("the trace has no column {name} of the expected type: was it written by another version?")]
 pub struct MissingColumn {
     /// Name of the column.
     pub name: &'static str,
@@ -46,7 +46,8 @@ impl<'a, T: ArrowPrimitiveType> NumberColumn<'a, T> {
         NumberColumn { values: &[], nulls: None }
     }
 
-    /// Value of a row; `None` if it is null, or the batch does not have the row or the column.
+    /// Returns the value of a row; `None` if it is null, or if the batch does not have the row or
+    /// the column.
     #[inline]
     #[must_use]
     pub fn get(&self, row: usize) -> Option<T::Native> {
@@ -54,33 +55,35 @@ impl<'a, T: ArrowPrimitiveType> NumberColumn<'a, T> {
         self.nulls.is_none_or(|nulls| nulls.is_valid(row)).then_some(value)
     }
 
-    /// Value of a row of a column that has no nulls; 0 if the batch does not have the row or the column.
+    /// Returns the value of a row of a column without nulls; 0 if the batch does not have the row
+    /// or the column.
     #[inline]
     #[must_use]
     pub fn value(&self, row: usize) -> T::Native {
         self.values.get(row).copied().unwrap_or_default()
     }
 
-    /// Values of all rows, those of null rows undefined; empty if the batch does not have the column.
+    /// Returns the values of all rows. Values of null rows are undefined. Empty if the batch does
+    /// not have the column.
     #[must_use]
     pub fn values(&self) -> &'a [T::Native] {
         self.values
     }
 }
 
-/// A column of strings, plain or by dictionary.
+/// A column of strings, plain or dictionary-encoded.
 #[derive(Clone, Copy, Debug)]
 pub struct TextColumn<'a> {
     keys: Keys<'a>,
     nulls: Option<&'a NullBuffer>,
-    /// The strings of the rows, or those of the dictionary; `None`: the batch does not have the column.
+    /// Strings of the rows or of the dictionary; `None` if the batch does not have the column.
     values: Option<&'a StringArray>,
 }
 
-/// Where the string of a row is among the values of a column.
+/// Position of a row's string among the values of a column.
 #[derive(Clone, Copy, Debug)]
 enum Keys<'a> {
-    /// At the number of the row.
+    /// The row number.
     Rows,
     U8(&'a [u8]),
     U16(&'a [u16]),
@@ -111,7 +114,8 @@ impl<'a> TextColumn<'a> {
         TextColumn { keys: Keys::Rows, nulls: None, values: None }
     }
 
-    /// String of a row; `None` if it is null, or the batch does not have the row or the column.
+    /// Returns the string of a row; `None` if it is null, or if the batch does not have the row or
+    /// the column.
     #[inline]
     #[must_use]
     pub fn get(&self, row: usize) -> Option<&'a str> {
@@ -128,7 +132,8 @@ impl<'a> TextColumn<'a> {
         (at < values.len() && values.is_valid(at)).then(|| values.value(at))
     }
 
-    /// String of a row of a column that has no nulls; empty where [`TextColumn::get`] is `None`.
+    /// Returns the string of a row of a column without nulls; empty where [`TextColumn::get`] is
+    /// `None`.
     #[inline]
     #[must_use]
     pub fn value(&self, row: usize) -> &'a str {
@@ -141,7 +146,7 @@ macro_rules! event_columns {
         numbers { $($number:ident: $arrow:ty, $number_doc:literal;)* }
         texts { $($text:ident, $text_doc:literal;)* }
     ) => {
-        /// The columns of a batch of events.
+        /// Columns of a batch of events.
         #[derive(Debug)]
         pub struct EventColumns<'a> {
             rows: usize,
@@ -150,7 +155,8 @@ macro_rules! event_columns {
         }
 
         impl<'a> EventColumns<'a> {
-            /// Finds the columns of a batch. `time` and the `required` columns must exist; others are empty if they do not.
+            /// Finds the columns of a batch. `time` and the `required` columns must exist; other
+            /// missing columns are empty.
             ///
             /// # Errors
             /// [`MissingColumn`] if the batch does not have a required column with its type.
@@ -218,7 +224,7 @@ event_columns! {
 }
 
 impl EventColumns<'_> {
-    /// Number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
@@ -244,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn names_may_have_keys_of_any_width() {
+    fn name_columns_accept_keys_of_any_width() {
         let narrow: DictionaryArray<UInt8Type> = ["b", "a", "b"].into_iter().collect();
         let wide: DictionaryArray<UInt16Type> = [Some("b"), None, Some("a")].into_iter().collect();
         let time = TimestampNanosecondArray::from(vec![1, 2, 3]);

@@ -1,4 +1,5 @@
-//! Events as analyses read them: the rows of a batch as numbers, with layer and operation resolved once per batch.
+//! Events for analyses: rows of a batch as numbers, with layer and operation resolved once per
+//! batch.
 
 use crate::columns::EventColumns;
 use crate::nodes::{NodeColumn, NodeNumbers};
@@ -7,7 +8,7 @@ use arrow_array::RecordBatch;
 use miot_proto::event::flag;
 use miot_proto::op::{Layer, OpClass, OpInfo, ResultMeaning};
 
-/// The columns that [`Events`] requires, for [`miot_trace_store::Select`].
+/// Columns that [`Events`] requires, for [`miot_trace_store::Select`].
 pub const COLUMNS: &[&str] = &[
     "time",
     "duration",
@@ -54,9 +55,9 @@ pub struct Event {
     pub stream: u64,
     /// Number of the layer and operation, see [`EventNames::operation`].
     pub op: usize,
-    /// Layer; `None`: of a later version.
+    /// Layer; `None` for a layer of a later version.
     pub layer: Option<Layer>,
-    /// Entry of the table of operations; `None`: an operation of a later version.
+    /// Entry of the table of operations; `None` for an operation of a later version.
     pub info: Option<&'static OpInfo>,
     /// The file.
     pub file: Option<u64>,
@@ -70,7 +71,7 @@ pub struct Event {
     pub length: Option<i64>,
     /// Argument of the operation.
     pub arg: Option<i64>,
-    /// As recorded: negative = −errno.
+    /// Result as recorded; a negative value is −errno.
     pub result: i64,
     /// Bits of [`flag`].
     pub flags: u16,
@@ -91,19 +92,19 @@ pub struct Event {
 }
 
 impl Event {
-    /// Class of the operation; metadata for an unknown operation.
+    /// Returns the class of the operation; metadata for an unknown operation.
     #[must_use]
     pub fn class(&self) -> OpClass {
         self.info.map_or(OpClass::Meta, |info| info.class)
     }
 
-    /// Nanoseconds from begin to completion.
+    /// Returns the nanoseconds from begin to completion.
     #[must_use]
     pub fn duration(&self) -> u64 {
         self.end.abs_diff(self.begin)
     }
 
-    /// Bytes moved; 0 if the request failed or moves none.
+    /// Returns the bytes moved; 0 if the request failed or moves none.
     #[must_use]
     pub fn moved(&self) -> u64 {
         match self.info {
@@ -112,13 +113,13 @@ impl Event {
         }
     }
 
-    /// True if the request failed.
+    /// Returns true if the request failed.
     #[must_use]
     pub fn failed(&self) -> bool {
         self.result < 0
     }
 
-    /// True if the request returned a new open file.
+    /// Returns true if the request opened a file.
     #[must_use]
     pub fn opens(&self) -> bool {
         let opens = |info: &OpInfo| {
@@ -127,7 +128,8 @@ impl Event {
         !self.failed() && self.handle.is_some() && self.info.is_some_and(opens)
     }
 
-    /// True if its thread or process ended during the request; `end` is when that was noticed.
+    /// Returns true if the thread or process ended during the request. `end` is then the time of
+    /// detection.
     #[must_use]
     pub fn interrupted(&self) -> bool {
         self.flags & flag::INTERRUPTED != 0
@@ -142,7 +144,7 @@ pub struct EventNames {
 }
 
 impl EventNames {
-    /// Names of the layer and the operation of a number.
+    /// Returns the names of the layer and the operation of a number.
     ///
     /// # Panics
     /// If no event had this number.
@@ -152,14 +154,14 @@ impl EventNames {
         (&named.layer, &named.op)
     }
 
-    /// Names of nodes by their number.
+    /// Returns the names of the nodes, by number.
     #[must_use]
     pub fn nodes(&self) -> Vec<&str> {
         self.nodes.names()
     }
 }
 
-/// The events of a batch.
+/// Iterator over the events of a batch.
 #[derive(Debug)]
 pub struct Events<'a> {
     next: usize,
@@ -172,7 +174,7 @@ pub struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    /// `None` if the batch does not have [`COLUMNS`].
+    /// Returns the events of a batch; `None` if the batch does not have [`COLUMNS`].
     pub fn of(batch: &'a RecordBatch, names: &'a mut EventNames) -> Option<Events<'a>> {
         let operations = BatchOperations::of(batch)?;
         let layers = operations.layers().iter().map(|name| Layer::from_name(name.unwrap_or(""))).collect();

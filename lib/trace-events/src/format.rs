@@ -1,11 +1,11 @@
-//! The output formats that commands have in common.
+//! Output formats that several commands share.
 
 use clap::ValueEnum;
 
 /// Output format of commands that print rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Lines or tables, for people.
+    /// Lines or tables for people.
     #[default]
     #[value(alias = "table")]
     Text,
@@ -18,7 +18,7 @@ pub enum Format {
 /// Output format of commands that print one result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TextOrJson {
-    /// Lines, for people.
+    /// Lines for people.
     #[default]
     Text,
     /// One JSON object.

@@ -1,15 +1,16 @@
-//! Events of a trace by row: the one place that knows the columns of a batch of events, and how an event is printed.
+//! Events of a trace by row: the columns of a batch of events, and how an event is printed. No
+//! other crate defines them.
 //!
 //! | module | role |
 //! |---|---|
-//! | [`columns`] | the columns of a batch of events, by row |
-//! | [`events`] | an event as analyses read it: numbers, with layer and operation resolved |
-//! | [`row`] | an event as people and programs read it: with the names of its node, files and thread |
+//! | [`columns`] | columns of a batch of events, by row |
+//! | [`events`] | events for analyses: numbers, with layer and operation resolved |
+//! | [`row`] | events for printing: with the names of node, files and thread |
 //! | [`operations`], [`nodes`] | numbers for the layers, operations and nodes of a trace |
-//! | [`link`] | trees of requests: which request was made during which |
-//! | [`outermost`] | requests that a program made itself, not during another request |
+//! | [`link`] | trees of requests: parents and their child requests |
+//! | [`outermost`] | requests without a parent |
 //! | [`message`] | text of a message of a debug log |
-//! | [`format`] | the output formats that commands have in common |
+//! | [`format`] | output formats that several commands share |
 //! | [`text`] | times, durations, lines and tables for people |
 //! | [`print`] | rows as text, JSON lines or CSV |
 //! | [`by_id`] | values by dense id |

@@ -1,17 +1,20 @@
-//! Which request was made within which: the trees of calls of a trace.
+//! Trees of requests: links each request to its parent.
 //!
-//! A request names the one of its thread that encloses it, by number. A file-system client serves requests of other
-//! processes, and records for which thread: such a request belongs to the innermost request of that thread on the same
-//! node during which it ran. A request that completes asynchronously is served while its thread does other things, so
-//! there the part of the file must agree as well.
+//! A request names its parent in the same thread by number. A file-system client serves requests of
+//! other processes, and records the thread for which it served each of them. Such a request belongs
+//! to the innermost request of that thread, on the same node, during which it ran. The thread may
+//! do other things while a request that completes asynchronously is served. Therefore the byte
+//! ranges of the file must overlap as well in that case.
 //!
-//! MPI carries out a request in whichever call finds something to do, or in a thread of its own: such a request is recorded
-//! for the thread that opened the file, and belongs to the request of MPI-IO of the same process that wanted its bytes.
+//! MPI carries out a request in any call that finds work to do, or in a thread of its own. Such a
+//! request is recorded for the thread that opened the file, and belongs to the MPI-IO request of
+//! the same process that requested its bytes.
 //!
-//! Requests come in order of completion, so those within a request come before it. They wait until it comes, or until
-//! their thread makes a request of its own that began after they had ended: then what enclosed them was not recorded.
-//! In a program with MPI-IO that does not follow, as a non-blocking request ends after others that began later: there
-//! they wait as long as there are not too many.
+//! Requests arrive in order of completion, so children arrive before their parent. They wait for
+//! the parent, or until their thread makes an outermost request that began after they had ended:
+//! then their parent was not recorded. This conclusion does not hold in a program with MPI-IO,
+//! where a non-blocking request ends after others that began later. There, children wait until
+//! there are too many of them.
 
 use crate::columns::EventColumns;
 use miot_proto::event::flag;
@@ -19,11 +22,12 @@ use miot_proto::op::Layer;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// Levels of a tree. What a broken producer nests deeper stands for itself.
-const DEEPEST: u32 = 64;
+/// Maximum depth of a tree. Deeper requests, which only a broken producer records, become separate
+/// trees.
+const MAX_DEPTH: u32 = 64;
 
-/// Requests of a thread that may wait in a program with MPI-IO.
-const LASTING: usize = 8192;
+/// Maximum number of waiting requests of a thread in a program with MPI-IO.
+const MAX_WAITING_WITH_MPI: usize = 8192;
 
 /// The properties of a request that link it to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +44,7 @@ pub struct Request {
     pub enclosing: Option<u32>,
     /// Thread on the same node that the request was served for.
     pub caller: Option<u32>,
-    /// Begin and completion, nanoseconds.
+    /// Begin and completion in nanoseconds.
     pub time: Range<i64>,
     /// True for a request that completed asynchronously.
     pub is_async: bool,
@@ -50,7 +54,7 @@ pub struct Request {
     pub bytes: Option<Range<i64>>,
 }
 
-/// The columns of events that [`Request::of`] requires, apart from `node`.
+/// Columns of events that [`Request::of`] requires, in addition to `node`.
 pub const COLUMNS: &[&str] = &[
     "time",
     "duration",
@@ -66,7 +70,7 @@ pub const COLUMNS: &[&str] = &[
 ];
 
 impl Request {
-    /// The request of a row of a batch, on a node with this number.
+    /// Returns the request of a row of a batch, on the node with this number.
     #[must_use]
     pub fn of(columns: &EventColumns<'_>, node: u32, row: usize) -> Request {
         let end = columns.time.value(row);
@@ -89,7 +93,7 @@ impl Request {
         self.enclosing.is_none()
     }
 
-    /// True if this request served that one of its caller.
+    /// Returns true if this request served the given request of its caller.
     fn served(&self, caller: &Request) -> bool {
         let within = caller.time.start <= self.time.start && self.time.end <= caller.time.end;
         within && (!caller.is_async || overlap(self.bytes.as_ref(), caller.bytes.as_ref()))
@@ -104,31 +108,31 @@ fn overlap(one: Option<&Range<i64>>, other: Option<&Range<i64>>) -> bool {
     }
 }
 
-/// A request and those made within it, by begin.
+/// A request and its child requests, by begin.
 #[derive(Debug)]
 pub struct Tree<T> {
     /// The request.
     pub request: Request,
-    /// What the caller knows of it.
+    /// Value that was given to [`Linker::push`].
     pub value: T,
-    /// Requests made within it.
+    /// Child requests.
     pub children: Vec<Tree<T>>,
     depth: u32,
 }
 
-/// Requests that wait for one to complete within which they were made.
+/// Requests that wait for their parent to complete.
 #[derive(Debug)]
 struct Waiting<T> {
-    /// Of the thread itself.
+    /// Requests of the thread itself.
     own: Vec<Tree<T>>,
-    /// Of clients that served it.
+    /// Requests of clients that served the thread.
     served: Vec<Tree<T>>,
 }
 
-/// See the module.
+/// Links requests to trees.
 #[derive(Debug)]
 pub struct Linker<T> {
-    /// By node and thread.
+    /// Waiting requests by node and thread.
     threads: HashMap<(u32, u32), Waiting<T>>,
     /// Nodes and processes with MPI-IO, and the threads for which they have made requests.
     mpi: HashMap<(u32, u64), HashSet<u32>>,
@@ -137,39 +141,41 @@ pub struct Linker<T> {
 }
 
 impl<T> Linker<T> {
-    /// `most`: requests that may wait; if there are more, all that wait are given out as they are.
+    /// Returns a linker of at most `most` waiting requests. If there are more, all of them are
+    /// returned without their parents.
     #[must_use]
     pub fn new(most: usize) -> Linker<T> {
         Linker { threads: HashMap::new(), mpi: HashMap::new(), waiting: 0, most }
     }
 
-    /// Takes in a request, the next in order of completion, and gives out the trees that are complete.
+    /// Adds the next request in order of completion, and appends complete trees to `out`.
     pub fn push(&mut self, request: Request, value: T, out: &mut Vec<Tree<T>>) {
         let mut children = Vec::new();
         if request.is_mpi {
             self.of_other_threads(&request, &mut children);
         }
-        let lasts = self.mpi.contains_key(&(request.node, request.process));
+        let uses_mpi = self.mpi.contains_key(&(request.node, request.process));
         if let Some(thread) = self.threads.get_mut(&(request.node, request.tid)) {
-            let within = |tree: &Tree<T>| tree.depth + 1 < DEEPEST;
+            let within = |tree: &Tree<T>| tree.depth + 1 < MAX_DEPTH;
             take(&mut thread.own, &mut children, |own| {
                 own.request.enclosing == Some(request.number)
                     && own.request.process == request.process
                     && within(own)
             });
             take(&mut thread.served, &mut children, |served| {
-                // What MPI makes for itself is made for none of the program's other requests.
-                let is_meant = !lasts || request.is_mpi || served.request.process != request.process;
-                is_meant && served.request.served(&request) && within(served)
+                // Requests of MPI itself are not children of the program's other requests.
+                let may_match = !uses_mpi || request.is_mpi || served.request.process != request.process;
+                may_match && served.request.served(&request) && within(served)
             });
             let before = out.len();
             for waiting in [&mut thread.own, &mut thread.served] {
                 if !request.is_outermost() || request.is_async {
                     continue;
                 }
-                if lasts {
-                    // The older half.
-                    let excess = if waiting.len() > LASTING { LASTING / 2 } else { 0 };
+                if uses_mpi {
+                    // Release the older half.
+                    let excess =
+                        if waiting.len() > MAX_WAITING_WITH_MPI { MAX_WAITING_WITH_MPI / 2 } else { 0 };
                     out.extend(waiting.drain(..excess));
                 } else {
                     take(waiting, out, |tree| tree.request.time.end <= request.time.start);
@@ -195,12 +201,12 @@ impl<T> Linker<T> {
         }
         self.waiting += 1;
         if self.waiting > self.most {
-            self.give_up(out);
+            self.release_all(out);
         }
     }
 
-    /// Requests that the process has made for other threads than the one of this request of MPI-IO, which it has ended:
-    /// a thread may end what another one has begun.
+    /// Takes the requests that the process made for threads other than the thread of this MPI-IO
+    /// request, which completed it: a thread may complete a request that another thread began.
     fn of_other_threads(&mut self, request: &Request, children: &mut Vec<Tree<T>>) {
         let threads = self.mpi.entry((request.node, request.process)).or_default();
         if request.is_async {
@@ -209,7 +215,7 @@ impl<T> Linker<T> {
                     take(&mut thread.served, children, |served| {
                         served.request.process == request.process
                             && served.request.served(request)
-                            && served.depth + 1 < DEEPEST
+                            && served.depth + 1 < MAX_DEPTH
                     });
                 }
             }
@@ -220,12 +226,12 @@ impl<T> Linker<T> {
         self.threads.entry((node, tid)).or_insert_with(|| Waiting { own: Vec::new(), served: Vec::new() })
     }
 
-    /// There is nothing more: gives out what still waits, by completion.
+    /// Ends the input: appends all waiting requests to `out`, by completion.
     pub fn finish(mut self, out: &mut Vec<Tree<T>>) {
-        self.give_up(out);
+        self.release_all(out);
     }
 
-    fn give_up(&mut self, out: &mut Vec<Tree<T>>) {
+    fn release_all(&mut self, out: &mut Vec<Tree<T>>) {
         let start = out.len();
         out.extend(self.threads.drain().flat_map(|(_, thread)| [thread.own, thread.served]).flatten());
         out[start..].sort_by_key(|tree| tree.request.time.end);
@@ -233,14 +239,14 @@ impl<T> Linker<T> {
     }
 }
 
-/// Moves what is meant to the end of `to`.
-fn take<T>(from: &mut Vec<T>, to: &mut Vec<T>, is_meant: impl Fn(&T) -> bool) {
-    to.extend(from.extract_if(.., |tree| is_meant(tree)));
+/// Moves the trees that match to the end of `to`.
+fn take<T>(from: &mut Vec<T>, to: &mut Vec<T>, is_match: impl Fn(&T) -> bool) {
+    to.extend(from.extract_if(.., |tree| is_match(tree)));
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{DEEPEST, Linker, Request, Tree};
+    use super::{Linker, MAX_DEPTH, Request, Tree};
 
     fn request(tid: u32, number: u32, enclosing: u32, time: (i64, i64)) -> Request {
         Request {
@@ -261,7 +267,7 @@ mod tests {
         Request { process: 2, caller: Some(caller), ..request(tid, 1, 0, time) }
     }
 
-    /// Trees as `name(child child)`.
+    /// Formats trees as `name(child child)`.
     fn shape(trees: &[Tree<&str>]) -> String {
         let one = |tree: &Tree<&str>| match tree.children.as_slice() {
             [] => tree.value.to_owned(),
@@ -280,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_those_that_name_it() {
+    fn parent_named_by_number_gets_its_children() {
         let requests = vec![
             ("a", request(1, 2, 1, (1, 2))),
             ("c", request(1, 4, 3, (4, 5))),
@@ -292,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_served_belongs_to_the_innermost_request_of_the_caller() {
+    fn served_request_belongs_to_innermost_request_of_caller() {
         let requests = vec![
             ("served", served(9, 1, (2, 3))),
             ("posix", request(1, 2, 1, (1, 4))),
@@ -313,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_under_way_at_once_have_what_served_their_bytes() {
+    fn concurrent_requests_get_children_by_byte_range() {
         let under_way = |number, time, bytes| Request {
             is_async: true,
             bytes: Some(bytes),
@@ -330,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lost_its_parent_comes_when_the_thread_goes_on() {
+    fn orphans_are_released_when_the_thread_continues() {
         let requests = vec![
             ("orphan", request(1, 2, 1, (1, 2))),
             ("unseen", served(9, 1, (1, 2))),
@@ -345,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nonblocking_request_has_what_it_did_before_others_that_ended_first() {
+    fn nonblocking_request_keeps_children_past_later_requests() {
         let open = Request { is_mpi: true, ..request(1, 1, 0, (0, 1)) };
         let requests = vec![
             ("open", open),
@@ -357,13 +363,14 @@ mod tests {
     }
 
     #[test]
-    fn what_mpi_does_later_or_elsewhere_belongs_to_the_request_that_wants_the_bytes() {
+    fn deferred_mpi_requests_belong_to_the_request_of_the_bytes() {
         let open = Request { is_mpi: true, ..request(1, 1, 0, (0, 1)) };
         let later =
             |tid, time, bytes| Request { caller: Some(1), bytes: Some(bytes), ..request(tid, 9, 0, time) };
         let requests = vec![
             ("open", open),
-            // In a call that waits, in a thread of MPI, and in the thread that ends the third.
+            // In a call that waits, in a thread of MPI, and in the thread that completes the third
+            // request.
             ("a", later(1, (4, 5), 0..10)),
             ("own", request(1, 10, 0, (3, 6))),
             ("b", later(7, (5, 6), 10..20)),
@@ -376,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_in_vain_in_a_program_with_mpi_is_bounded() {
+    fn orphans_in_a_program_with_mpi_are_bounded() {
         let (mut linker, mut out) = (Linker::new(1 << 20), Vec::new());
         linker.push(Request { is_mpi: true, ..request(1, 1, 0, (0, 1)) }, 0, &mut out);
         for i in 0..20_000 {
@@ -386,11 +393,11 @@ mod tests {
         assert!(out.iter().filter(|tree| tree.value != 0).count() > 10_000);
         linker.finish(&mut out);
         let values: Vec<i64> = out.iter().map(|tree| tree.value).filter(|value| *value != 0).collect();
-        assert_eq!(values, (1..=20_000).collect::<Vec<_>>(), "each once, in order");
+        assert_eq!(values, (1..=20_000).collect::<Vec<_>>(), "every request once and in order");
     }
 
     #[test]
-    fn of_another_process_with_the_same_thread_id_it_is_no_parent() {
+    fn same_thread_id_of_another_process_is_not_a_parent() {
         let requests = vec![
             ("child", request(1, 2, 1, (1, 2))),
             ("stranger", Request { process: 5, ..request(1, 1, 0, (0, 3)) }),
@@ -399,18 +406,18 @@ mod tests {
     }
 
     #[test]
-    fn too_many_that_wait_are_given_out() {
+    fn too_many_waiting_requests_are_released() {
         let requests = (0..5).map(|i| ("waits", request(1, 10 + i, 1, (0, 1)))).collect();
         assert_eq!(linked(3, requests), "waits waits waits waits waits");
     }
 
     #[test]
-    fn no_tree_is_deeper_than_the_bound() {
+    fn depth_of_trees_is_bounded() {
         let (mut linker, mut out) = (Linker::new(1 << 20), Vec::new());
         for number in (2..100_000).rev() {
             linker.push(request(1, number, number - 1, (0, 1)), (), &mut out);
         }
         linker.finish(&mut out);
-        assert!(out.iter().all(|tree| tree.depth < DEEPEST), "each is dropped by recursion");
+        assert!(out.iter().all(|tree| tree.depth < MAX_DEPTH), "trees are dropped recursively");
     }
 }

@@ -3,7 +3,8 @@
 use miot_proto::debug;
 use miot_proto::event::flag;
 
-/// Text of a message; `None` if the row is not a message. Bytes that are not UTF-8 become U+FFFD.
+/// Returns the text of a message; `None` if the row is not a message. Bytes that are not UTF-8
+/// become U+FFFD.
 #[must_use]
 pub fn message(layer: &str, op: &str, format: Option<&str>, arguments: Option<&str>) -> Option<String> {
     if (layer, op) != ("app", "debug") {
@@ -13,13 +14,14 @@ pub fn message(layer: &str, op: &str, format: Option<&str>, arguments: Option<&s
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The character for the kind of a message, from the flags of its row.
+/// Returns the character for the kind of a message, from the flags of its row.
 #[must_use]
 pub fn prefix(flags: u16) -> char {
     char::from((flags >> flag::OP_SHIFT) as u8 & 0x7f)
 }
 
-/// Bytes from hexadecimal digits, as in a trace, up to the first character that is not a digit.
+/// Returns the bytes of hexadecimal digits, as in a trace, up to the first character that is not a
+/// digit.
 fn bytes(text: &str) -> Vec<u8> {
     let pairs = text.as_bytes().as_chunks::<2>().0.iter();
     let digit = |digit: u8| char::from(digit).to_digit(16).map(|digit| digit as u8);
@@ -31,7 +33,7 @@ mod tests {
     use super::{message, prefix};
 
     #[test]
-    fn a_message_is_put_together() {
+    fn message_is_formatted() {
         let shown = message("app", "debug", Some("%d of %s\n"), Some("ffffffffffffffff02000000000000006162"));
         assert_eq!(shown.as_deref(), Some("-1 of ab\n"));
         assert_eq!(message("app", "debug", Some("%d"), Some("xx")).as_deref(), Some("?"));

@@ -10,7 +10,8 @@ use std::collections::HashMap;
 pub struct NodeNumbers(HashMap<String, u32>);
 
 impl NodeNumbers {
-    /// Number of the node of each row of a batch; `None` if the batch does not have the column `node` of events.
+    /// Returns the number of the node of each row of a batch; `None` if the batch does not have the
+    /// column `node` of events.
     pub fn column<'a>(&mut self, batch: &'a RecordBatch) -> Option<NodeColumn<'a>> {
         let node = batch.column_by_name("node")?.as_dictionary_opt::<NameKey>()?;
         let names = node.values().as_string_opt::<i32>()?;
@@ -27,7 +28,7 @@ impl NodeNumbers {
         number
     }
 
-    /// Names of the nodes, by number.
+    /// Returns the names of the nodes, by number.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         let mut names = vec![""; self.0.len()];
@@ -45,7 +46,8 @@ pub struct NodeColumn<'a> {
 }
 
 impl NodeColumn<'_> {
-    /// Number of the node of a row; `u32::MAX` if the dictionary does not have its name.
+    /// Returns the number of the node of a row; `u32::MAX` if the dictionary does not have the
+    /// name.
     ///
     /// # Panics
     /// If there is no such row.

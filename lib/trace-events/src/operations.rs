@@ -1,4 +1,5 @@
-//! Numbers for the operations of a trace, the same in all its batches. A trace names layers and operations.
+//! Numbers for the operations of a trace, the same in all its batches. A trace identifies layers
+//! and operations by name.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, DictionaryArray, RecordBatch, StringArray};
@@ -13,7 +14,7 @@ pub struct NamedOperation {
     pub layer: String,
     /// Name of the operation.
     pub op: String,
-    /// Entry of the table of operations; `None`: an operation of a later version.
+    /// Entry of the table of operations; `None` for an operation of a later version.
     pub info: Option<&'static OpInfo>,
 }
 
@@ -25,7 +26,7 @@ pub struct OperationTable {
 }
 
 impl OperationTable {
-    /// Number of the operation of a row.
+    /// Returns the number of the operation of a row.
     ///
     /// # Panics
     /// If there is no such row.
@@ -54,7 +55,7 @@ impl OperationTable {
         })
     }
 
-    /// The operation of a number.
+    /// Returns the operation of a number.
     ///
     /// # Panics
     /// If no row had this number.
@@ -64,19 +65,20 @@ impl OperationTable {
     }
 }
 
-/// The operations of the rows of a batch.
+/// Operations of the rows of a batch.
 #[derive(Debug)]
 pub struct BatchOperations<'a> {
     layers: &'a DictionaryArray<NameKey>,
     ops: &'a DictionaryArray<NameKey>,
     layer_names: &'a StringArray,
     op_names: &'a StringArray,
-    /// By layer key and operation key; `usize::MAX`: not looked up yet.
+    /// Numbers by layer key and operation key; `usize::MAX` if not looked up yet.
     numbers: Vec<usize>,
 }
 
 impl<'a> BatchOperations<'a> {
-    /// `None` if the batch does not have the columns `layer` and `op` of events.
+    /// Returns the operations of a batch; `None` if the batch does not have the columns `layer` and
+    /// `op` of events.
     pub fn of(batch: &'a RecordBatch) -> Option<BatchOperations<'a>> {
         let layers = batch.column_by_name("layer")?.as_dictionary_opt::<NameKey>()?;
         let ops = batch.column_by_name("op")?.as_dictionary_opt::<NameKey>()?;
@@ -89,13 +91,13 @@ impl<'a> BatchOperations<'a> {
         })
     }
 
-    /// Names of the layers, by key.
+    /// Returns the names of the layers, by key.
     #[must_use]
     pub fn layers(&self) -> &'a StringArray {
         self.layer_names
     }
 
-    /// Key of the layer of a row.
+    /// Returns the key of the layer of a row.
     ///
     /// # Panics
     /// If there is no such row.

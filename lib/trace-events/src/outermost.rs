@@ -1,22 +1,23 @@
-//! Requests that a program made itself, not during another request.
+//! Requests without a parent: those that a program made itself, not during another request.
 
 use crate::by_id::ById;
 use crate::events::{Event, EventNames, Events};
 use arrow_array::RecordBatch;
 use std::collections::HashSet;
 
-/// Distinguishes outermost requests from those that were made during them: in the same thread, or by a file-system client
-/// that serves a traced thread. Each byte that a program requested is in exactly one outermost request.
+/// Distinguishes outermost requests from their children: requests made during them in the same
+/// thread, or by a file-system client that serves a traced thread. Each byte that a program
+/// requested is in exactly one outermost request.
 #[derive(Debug, Default)]
 pub struct Outermost {
-    /// Streams seen, so that the set below is changed once per stream.
+    /// Streams seen, so that `traced` is changed once per stream.
     streams: ById<bool>,
-    /// Node and thread.
+    /// Pairs of node and thread.
     traced: HashSet<(u32, u32)>,
 }
 
 impl Outermost {
-    /// True if `event` is an outermost request. Events must come in the order of the trace.
+    /// Returns true if `event` is an outermost request. Events must come in the order of the trace.
     pub fn is(&mut self, event: &Event) -> bool {
         if !std::mem::replace(self.streams.get(event.stream), true) {
             self.traced.insert((event.node, event.tid));
@@ -26,17 +27,18 @@ impl Outermost {
     }
 }
 
-/// The state that an analysis of outermost requests keeps between batches.
+/// State that an analysis of outermost requests keeps between batches.
 #[derive(Debug, Default)]
 pub struct OutermostEvents {
-    /// Names of the numbers of the events so far.
+    /// Names of the numbers in the events so far.
     pub names: EventNames,
     outermost: Outermost,
 }
 
-/// Calls `f` with the analysis, each event of a batch and whether the event is an outermost request. `state` is where the
-/// analysis keeps the state between batches; it is taken away while `f` runs. Batches must come in the order of the trace;
-/// one without [`crate::events::COLUMNS`] has no events.
+/// Calls `f` with the analysis, each event of a batch and whether the event is an outermost
+/// request. `state` returns the state between batches; it is moved out of the analysis while `f`
+/// runs. Batches must come in the order of the trace. A batch without [`crate::events::COLUMNS`]
+/// has no events.
 pub fn each_event<A>(
     analysis: &mut A,
     state: fn(&mut A) -> &mut OutermostEvents,

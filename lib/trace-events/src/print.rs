@@ -15,7 +15,7 @@ pub struct RowPrinter<W: Write> {
     out: Output<W>,
     columns: Vec<&'static Column>,
     header_due: bool,
-    /// `Some`: print the times of the nodes.
+    /// `Some` to print the times of the nodes.
     node_times: Option<Corrections>,
 }
 
@@ -27,7 +27,8 @@ enum Output<W: Write> {
 }
 
 impl<W: Write> RowPrinter<W> {
-    /// `node_times`: prints the nodes' own times instead of the merged ones.
+    /// Returns a printer. With `node_times` it prints the nodes' own times instead of the merged
+    /// ones.
     pub fn new(out: W, format: Format, node_times: Option<Corrections>) -> Self {
         let (out, is_csv) = match format {
             Format::Text => (Output::Text(out), false),
@@ -37,16 +38,17 @@ impl<W: Write> RowPrinter<W> {
         RowPrinter { out, columns: COLUMNS.iter().collect(), header_due: is_csv, node_times }
     }
 
-    /// Prints only these columns, in this order. [`Format::Text`] does not have columns.
+    /// Restricts the output to these columns, in this order. [`Format::Text`] ignores columns.
     #[must_use]
     pub fn with_columns(self, columns: Vec<&'static Column>) -> Self {
         RowPrinter { columns, ..self }
     }
 
-    /// Prints the rows for which `is_wanted` is true, at most `limit` of them. Returns their number.
+    /// Prints the rows for which `is_wanted` is true, at most `limit` of them. Returns their
+    /// number.
     ///
     /// # Errors
-    /// Those of writing; [`io::ErrorKind::InvalidData`] if the batch is in another schema.
+    /// Errors of writing; [`io::ErrorKind::InvalidData`] if the batch has another schema.
     pub fn print(
         &mut self,
         batch: &RecordBatch,
@@ -73,10 +75,10 @@ impl<W: Write> RowPrinter<W> {
         Ok(printed)
     }
 
-    /// Prints the line before all others, if it is due.
+    /// Prints the header line if it was not printed yet.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing.
     pub fn header(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.header_due)
             && let Output::Csv(lines) = &mut self.out
@@ -111,10 +113,10 @@ impl<W: Write> RowPrinter<W> {
         Ok(())
     }
 
-    /// Writes everything out.
+    /// Flushes the output.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing.
     pub fn flush(&mut self) -> io::Result<()> {
         match &mut self.out {
             Output::Text(out) | Output::Json(out) => out.flush(),
@@ -123,10 +125,10 @@ impl<W: Write> RowPrinter<W> {
     }
 }
 
-/// Prints records for programs: as CSV, or else as JSON, one per line.
+/// Prints records for programs, as CSV or as one JSON object per line.
 ///
 /// # Errors
-/// Those of writing; a record that cannot be serialized.
+/// Errors of writing; a record that cannot be serialized.
 pub fn records<T: Serialize>(
     out: &mut impl Write,
     format: Format,

@@ -1,5 +1,5 @@
-//! Events as people and programs read them: a row with the names of its node, files and thread, and the columns under
-//! which it is printed and exported.
+//! Events for people and programs: a row with the names of its node, files and thread, and the
+//! columns under which it is printed and exported.
 
 use crate::columns::{EventColumns, MissingColumn};
 use crate::message::message;
@@ -44,7 +44,7 @@ pub struct Row<'a> {
     pub length: Option<i64>,
     /// Argument of the operation.
     pub arg: Option<i64>,
-    /// Bytes moved or another value; negative: −errno.
+    /// Bytes moved or another value; a negative value is −errno.
     pub result: i64,
     /// Bits of [`miot_proto::event::flag`].
     pub flags: u16,
@@ -82,7 +82,7 @@ pub struct Row<'a> {
     pub message: Option<String>,
 }
 
-/// The columns of a batch that a [`Row`] requires.
+/// Columns of a batch that a [`Row`] requires.
 const REQUIRED: &[&str] = &[
     "time",
     "duration",
@@ -118,16 +118,16 @@ const REQUIRED: &[&str] = &[
     "type_extent",
 ];
 
-/// The columns of a batch in the schema of [`miot_trace_store::schema::rows`].
+/// Returns the columns of a batch in the schema of [`miot_trace_store::schema::rows`].
 ///
 /// # Errors
-/// [`MissingColumn`] if the batch is in another schema.
+/// [`MissingColumn`] if the batch has another schema.
 pub fn columns(batch: &RecordBatch) -> Result<EventColumns<'_>, MissingColumn> {
     EventColumns::of(batch, REQUIRED)
 }
 
 impl<'a> Row<'a> {
-    /// The event of a row of [`columns`].
+    /// Returns the event of a row of [`columns`].
     #[must_use]
     pub fn of(columns: &EventColumns<'a>, row: usize) -> Row<'a> {
         let (layer, op) = (columns.layer.value(row), columns.op.value(row));
@@ -207,21 +207,21 @@ pub enum Value<'a> {
 
 /// A column under which rows are printed and exported.
 pub struct Column {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// Type of its values.
+    /// Type of the values.
     pub column_type: ColumnType,
     value: for<'a> fn(&'a Row<'a>) -> Option<Value<'a>>,
 }
 
 impl Column {
-    /// Value of the column in a row; `None` for a null.
+    /// Returns the value of the column in a row; `None` for a null.
     #[must_use]
     pub fn value<'a>(&self, row: &'a Row<'a>) -> Option<Value<'a>> {
         (self.value)(row)
     }
 
-    /// The column of this name, one of [`COLUMNS`].
+    /// Returns the column of this name in [`COLUMNS`].
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Column> {
         COLUMNS.iter().find(|column| column.name == name)
@@ -316,13 +316,14 @@ pub const COLUMNS: &[Column] = columns! {
     message: Text,
 };
 
-/// All columns in the order of [`miot_trace_store::schema::rows`], then `message`, which is not a column of a trace.
+/// Returns all columns in the order of [`miot_trace_store::schema::rows`], then `message`, which is
+/// not a column of a trace.
 #[must_use]
 pub fn columns_by_schema() -> Vec<&'static Column> {
     schema::row_columns().map(|(name, _)| name).chain(["message"]).filter_map(Column::named).collect()
 }
 
-/// An object without the columns that are null.
+/// Serializes a row as an object without the columns that are null.
 impl Serialize for Row<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         serialize_columns(self, COLUMNS, to)

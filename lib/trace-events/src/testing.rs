@@ -23,9 +23,9 @@ pub struct EventValues {
     pub layer: &'static str,
     /// Name of the operation.
     pub op: &'static str,
-    /// Process of the trace; its process id is this + 100.
+    /// Process of the trace; the process id is this number + 100.
     pub process: u64,
-    /// Thread id, and stream.
+    /// Thread id and stream.
     pub tid: u32,
     /// File.
     pub file: Option<u64>,
@@ -33,9 +33,9 @@ pub struct EventValues {
     pub file2: Option<u64>,
     /// Result.
     pub result: i64,
-    /// Begin, nanoseconds.
+    /// Begin in nanoseconds.
     pub begin: i64,
-    /// Duration, nanoseconds.
+    /// Duration in nanoseconds.
     pub took: i64,
     /// Number of the request.
     pub request: u32,
@@ -49,7 +49,7 @@ pub struct EventValues {
     pub flags: u16,
 }
 
-/// A POSIX request of process 1 on `n1`.
+/// Returns a POSIX request of process 1 on `n1`.
 #[must_use]
 pub fn row(op: &'static str, file: u64, result: i64, begin: i64, took: i64) -> EventValues {
     let (layer, file) = ("posix", Some(file));
@@ -72,7 +72,7 @@ pub fn row(op: &'static str, file: u64, result: i64, begin: i64, took: i64) -> E
     }
 }
 
-/// A batch of the table `events` with these events.
+/// Returns a batch of the table `events` with these events.
 ///
 /// # Panics
 /// Never for valid values.
@@ -124,13 +124,13 @@ pub fn batch(rows: &[EventValues]) -> RecordBatch {
             _ => new_null_array(field.data_type(), rows.len()),
         }
     });
-    // Columns that no analysis looks at may be null here.
+    // Columns that no analysis reads may be null here.
     let fields = schema.fields().iter().map(|f| f.as_ref().clone().with_nullable(true)).collect::<Vec<_>>();
     let columns = columns.collect();
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
 }
 
-/// A POSIX request of process 1 to file 1.
+/// Returns a POSIX request of process 1 to file 1.
 #[must_use]
 pub fn event(op: &str, begin: i64, took: i64, result: i64) -> Event {
     Event {

@@ -39,7 +39,8 @@ impl fmt::Display for LineHead<'_> {
     }
 }
 
-/// Second half of the line of an event: layer, operation, range, result, duration, and paths or message.
+/// Second half of the line of an event: layer, operation, range, result, duration, and paths or
+/// message.
 #[derive(Debug)]
 pub struct LineTail<'a>(pub &'a Row<'a>);
 
@@ -78,10 +79,10 @@ impl fmt::Display for LineTail<'_> {
     }
 }
 
-/// Prints a table with columns as wide as their widest cell.
+/// Prints a table whose columns are as wide as their widest cell.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing.
 pub fn table<const N: usize>(
     out: &mut impl Write,
     header: [String; N],

@@ -1,12 +1,13 @@
 //! Builds a new trace directory from events in any order.
 //!
-//! Processes, threads and files get their ids as they are first named; events are sorted by completion, through a
-//! file in the new directory if there are more than half a million, and written when all are there. Memory holds 64 MiB of
-//! events, 64 KiB for each half million more, and all processes, threads and paths.
+//! Processes, threads and files get their ids in the order in which they are first named. Events
+//! are sorted by completion, through a file in the new directory if there are more than half a
+//! million, and written after the last one has been added. Memory holds 64 MiB of events, 64 KiB
+//! for each further half million, and all processes, threads and paths.
 //!
 //! A process or thread that made no request has no row.
 //!
-//! A builder that is dropped before [`TraceBuilder::finish`] removes what it made.
+//! A builder that is dropped before [`TraceBuilder::finish`] removes everything it created.
 
 use crate::sort::{Record, Sorter};
 use arrow_array::builder::StringDictionaryBuilder;
@@ -23,25 +24,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Rows of a batch that is written.
+/// Number of rows of a written batch.
 const BATCH: usize = 32 << 10;
 
-/// Why a trace could not be built.
+/// Reason why a trace could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The trace directory cannot be made or written.
+    /// The trace directory cannot be created or written.
     #[error(transparent)]
     Store(#[from] miot_trace_store::Error),
     /// Events cannot be sorted in the new directory.
     #[error("cannot sort the events in a file in {}: {source}; free space there, or choose another directory", dir.display())]
     Sort {
-        /// Where.
+        /// The new directory.
         dir: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A batch of rows could not be made.
+    /// A batch of rows could not be created.
     #[error(transparent)]
     Rows(#[from] ArrowError),
 }
@@ -58,7 +59,7 @@ pub struct Thread(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(u64);
 
-/// A row of `processes`; see [`schema`]. What is not known is left as it is in the default.
+/// A row of `processes`; see [`schema`]. Unknown fields keep their default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     /// Name of its node.
@@ -73,7 +74,7 @@ pub struct Process {
     pub rank: Option<u32>,
     /// Job.
     pub job: Option<String>,
-    /// Whose id the job's is.
+    /// System that assigned the id of the job.
     pub job_system: Option<String>,
     /// Name of the user.
     pub user: Option<String>,
@@ -85,16 +86,16 @@ pub struct Process {
     pub cwd: String,
 }
 
-/// A completed request; columns of `events`, see [`schema`].
+/// A completed request: the columns of `events`, see [`schema`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Who made it.
+    /// Thread that made the request.
     pub thread: Thread,
     /// Layer and operation.
     pub op: Op,
-    /// Nanoseconds since 1970.
+    /// Begin in nanoseconds since 1970.
     pub begin: i64,
-    /// Completion, nanoseconds since 1970; before `begin` counts as `begin`.
+    /// Completion in nanoseconds since 1970. A value before `begin` counts as `begin`.
     pub end: i64,
     /// The file.
     pub file: Option<FileId>,
@@ -106,26 +107,27 @@ pub struct Event {
     pub offset: Option<i64>,
     /// Byte offset in the other file.
     pub offset2: Option<i64>,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub length: Option<i64>,
-    /// The operation's own argument.
+    /// Argument of the operation.
     pub arg: Option<i64>,
-    /// Bytes moved or another value; negative = −errno.
+    /// Bytes moved or another value; a negative value is −errno.
     pub result: i64,
     /// Bits of [`miot_proto::event::flag`].
     pub flags: u16,
-    /// From [`TraceBuilder::request`]; `None`: it gets the next number when it is taken.
+    /// Number from [`TraceBuilder::request`]; `None` assigns the next number when the event is
+    /// added.
     pub request: Option<u32>,
-    /// Number of the request of the same thread within which this one ran.
+    /// Number of the parent request in the same thread.
     pub enclosing: Option<u32>,
-    /// CPU time of the thread at completion, nanoseconds.
+    /// CPU time of the thread at completion in nanoseconds.
     pub cpu_time: Option<i64>,
     /// Rank in the communicator of an MPI file, and its size.
     pub mpi: Option<(u32, u32)>,
 }
 
 impl Event {
-    /// A successful request about nothing; the rest is filled in by the caller.
+    /// Returns a successful request without file and arguments, which the caller fills in.
     #[must_use]
     pub fn new(thread: Thread, op: Op, begin: i64, end: i64) -> Event {
         Event {
@@ -149,8 +151,9 @@ impl Event {
         }
     }
 
-    /// Time, arrival, begin, stream, file, file2, handle, offset, offset2, length, arg, result, CPU time; then
-    /// request and enclosing; rank and size; and flags, layer, operation and a bit for each number that is there.
+    /// Returns the record of the event. The words are time, arrival, begin, stream, file, file2,
+    /// handle, offset, offset2, length, arg, result, CPU time; then request and enclosing; rank and
+    /// size; and flags, layer, operation and a bit for each number that is present.
     fn record(&self, arrival: u64, request: u32) -> Record {
         let optional = [
             self.file.map(|file| file.0),
@@ -206,7 +209,7 @@ struct ThreadRow {
     tid: u32,
     comm: String,
     requests: u32,
-    /// It made a request.
+    /// True if the thread made a request.
     seen: bool,
     written: u64,
 }
@@ -215,7 +218,7 @@ struct ThreadRow {
 #[derive(Debug)]
 pub struct TraceBuilder {
     dir: PathBuf,
-    /// The directory was made for the trace.
+    /// True if the directory was created for the trace.
     made: bool,
     writer: Option<Writer>,
     nodes: Vec<String>,
@@ -227,7 +230,7 @@ pub struct TraceBuilder {
 }
 
 impl TraceBuilder {
-    /// Begins a trace in a directory that is absent or empty.
+    /// Starts a trace in a directory that is absent or empty.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -247,25 +250,25 @@ impl TraceBuilder {
         })
     }
 
-    /// A new process.
+    /// Adds a process.
     pub fn process(&mut self, process: Process) -> ProcessId {
         let node = self.node(&process.node);
         self.processes.push(ProcessRow { process, node, started: i64::MAX });
         ProcessId(self.processes.len() as u64)
     }
 
-    /// What is known of a process, to add to it. Its node stays.
+    /// Returns the description of a process, to complete it. Changes of its node are ignored.
     ///
     /// # Panics
-    /// If the process is of another builder.
+    /// If the process belongs to another builder.
     pub fn process_mut(&mut self, process: ProcessId) -> &mut Process {
         &mut self.processes[process.0 as usize - 1].process
     }
 
-    /// A new thread of a process.
+    /// Adds a thread of a process.
     ///
     /// # Panics
-    /// If the process is of another builder.
+    /// If the process belongs to another builder.
     pub fn thread(&mut self, process: ProcessId, tid: u32, comm: &str) -> Thread {
         let process = process.0 as usize - 1;
         assert!(process < self.processes.len(), "a process of this trace");
@@ -280,13 +283,14 @@ impl TraceBuilder {
         Thread(self.threads.len() as u64)
     }
 
-    /// The file at this path on the node of a process: the same for the same path.
+    /// Returns the file at this path on the node of a process. The same path has the same file.
     ///
     /// # Errors
     /// As [`TraceBuilder::event`].
     pub fn file(&mut self, process: ProcessId, path: &[u8]) -> Result<FileId, Error> {
         let node = self.processes[process.0 as usize - 1].node;
-        // Looking for a borrowed path would need a key of its own; paths are short and most are met once.
+        // A look-up by borrowed path would need a separate key type. Paths are short and most occur
+        // once.
         let key = (node, Box::from(path));
         if let Some(file) = self.files.get(&key) {
             return Ok(FileId(*file));
@@ -300,11 +304,11 @@ impl TraceBuilder {
         Ok(FileId(file))
     }
 
-    /// The number of a thread's next request: for requests whose number is wanted before they are complete, since
-    /// others run within them.
+    /// Returns the number of a thread's next request, for a request whose number is needed before
+    /// it is complete because other requests run within it.
     ///
     /// # Panics
-    /// If the thread is of another builder.
+    /// If the thread belongs to another builder.
     pub fn request(&mut self, thread: Thread) -> u32 {
         let row = &mut self.threads[thread.0 as usize - 1];
         // Numbers wrap as those of recorded threads do, and are never 0.
@@ -312,13 +316,13 @@ impl TraceBuilder {
         row.requests
     }
 
-    /// Takes a completed request.
+    /// Adds a completed request.
     ///
     /// # Errors
     /// [`Error::Sort`], [`Error::Store`].
     ///
     /// # Panics
-    /// If the thread is of another builder.
+    /// If the thread belongs to another builder.
     pub fn event(&mut self, event: &Event) -> Result<(), Error> {
         let request = event.request.unwrap_or_else(|| self.request(event.thread));
         let thread = &mut self.threads[event.thread.0 as usize - 1];
@@ -330,29 +334,30 @@ impl TraceBuilder {
         self.events.push(record, &self.dir).map_err(|source| Error::Sort { dir: self.dir.clone(), source })
     }
 
-    /// Requests taken.
+    /// Returns the number of requests added.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events.len()
     }
 
-    /// Files named.
+    /// Returns the number of files named.
     #[must_use]
     pub fn files(&self) -> u64 {
         self.files.len() as u64
     }
 
-    /// Processes that made a request.
+    /// Returns the number of processes that made a request.
     #[must_use]
     pub fn processes(&self) -> u64 {
         self.processes.iter().filter(|row| row.started < i64::MAX).count() as u64
     }
 
-    /// Sorts and writes everything; `progress` is called with how many events were written since it was last called.
+    /// Sorts and writes everything. `progress` is called with the number of events written since
+    /// its last call.
     ///
     /// # Errors
-    /// [`Error::Sort`], [`Error::Store`]: what was made is removed, unless only the last step, into Parquet, failed: then the
-    /// directory has all events and can be read.
+    /// [`Error::Sort`], [`Error::Store`]. Everything created is removed, unless only the last step
+    /// failed, the conversion to Parquet: then the directory contains all events and can be read.
     pub fn finish(mut self, mut progress: impl FnMut(u64)) -> Result<Summary, Error> {
         self.write_files()?;
         self.write_processes()?;
@@ -381,7 +386,7 @@ impl TraceBuilder {
     fn node(&mut self, name: &str) -> u16 {
         let known = self.nodes.iter().position(|node| node == name);
         let node = known.unwrap_or_else(|| {
-            // The key of their dictionary has 16 bits: what comes after that many nodes is put on the last one.
+            // The key of the dictionary has 16 bits: further nodes are recorded as the last one.
             if self.nodes.len() <= usize::from(u16::MAX) {
                 self.nodes.push(name.to_owned());
             }
@@ -577,7 +582,8 @@ impl Drop for TraceBuilder {
     fn drop(&mut self) {
         let Some(writer) = self.writer.take() else { return };
         drop(writer);
-        // The directory was absent or empty: everything in it was made here. What cannot be removed stays.
+        // The directory was absent or empty, so everything in it was created here. Files that
+        // cannot be removed stay.
         let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
         for entry in entries {
             let path = entry.path();

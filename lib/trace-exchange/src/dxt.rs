@@ -4,7 +4,7 @@
 //! # exe: /path/program arguments
 //! # uid: 1000
 //! # jobid: 42
-//! # start_time: 1700000000          # start_time_asci: …; later versions: start_time: 1700000000.123
+//! # start_time: 1700000000    # start_time_asci: …; later versions: start_time: 1700000000.123
 //! # nprocs: 4
 //! # DXT, file_id: 7, file_name: /data/x
 //! # DXT, rank: 0, hostname: n17
@@ -14,10 +14,13 @@
 //!  X_POSIX       0  write        0               0       262144      0.0029      0.0032  [3]
 //! ```
 //!
-//! (darshan-util, `darshan-dxt-parser.c` and `darshan-dxt-logutils.c`.) Each rank becomes a process, of the node that its records
-//! name; its process id is its rank, since DXT does not tell process ids. A request of `X_POSIX` becomes `pread` or
-//! `pwrite` of layer `posix`, one of `X_MPIIO` `read_at` or `write_at` of `mpi-io`: DXT does not tell which call it was, and gives offsets for all. All
-//! bytes asked for count as moved: DXT records what was moved. The two layers are streams of their own: DXT does not say which request was made within which.
+//! Source: darshan-util, `darshan-dxt-parser.c` and `darshan-dxt-logutils.c`. Each rank becomes a
+//! process on the node that its records name. Its process id is its rank, because DXT does not
+//! contain process ids. A request of `X_POSIX` becomes `pread` or `pwrite` of layer `posix`, a
+//! request of `X_MPIIO` becomes `read_at` or `write_at` of `mpi-io`: DXT does not identify the
+//! call, and records an offset for every request. All requested bytes count as moved, because DXT
+//! records the bytes moved. The two layers are separate streams, because DXT does not record which
+//! request was made within which.
 
 use crate::import::{BadLine, Error, OnError, Report, read_line, shown};
 use crate::{Event, FileId, Process, ProcessId, Thread, TraceBuilder};
@@ -27,7 +30,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 
-/// True if this looks like DXT text.
+/// Returns true if this looks like DXT text.
 #[must_use]
 pub fn detect(text: &[u8]) -> bool {
     text.split(|byte| *byte == b'\n').any(|line| {
@@ -44,7 +47,7 @@ struct Rank {
     mpi_io: Thread,
 }
 
-/// An import under way: lines go in, events go to the builder.
+/// An import in progress: it reads lines and adds events to the builder.
 #[derive(Debug)]
 pub struct Import<'a> {
     builder: &'a mut TraceBuilder,
@@ -60,23 +63,23 @@ struct Job {
     exe: String,
     uid: u32,
     id: Option<String>,
-    /// Nanoseconds since 1970.
+    /// Start time in nanoseconds since 1970.
     start: Option<i64>,
     processes: Option<u32>,
 }
 
-/// The record whose lines come.
+/// The record to which the next lines belong.
 #[derive(Debug, Default)]
 struct Record {
     path: Option<Vec<u8>>,
     rank: Option<u32>,
     host: String,
     of: Option<(Rank, FileId)>,
-    /// Reads and writes that the record is to have; those that it had.
+    /// Reads and writes that the record header announces, and those found.
     counts: Option<([u64; 2], [u64; 2])>,
 }
 
-/// Reads files into a trace; `progress` is called with the bytes of each line.
+/// Imports files into a trace. `progress` is called with the size of each line in bytes.
 ///
 /// # Errors
 /// [`Error`].
@@ -96,7 +99,7 @@ pub fn import(
 }
 
 impl<'a> Import<'a> {
-    /// Begins.
+    /// Starts an import.
     pub fn new(builder: &'a mut TraceBuilder, on_error: OnError) -> Import<'a> {
         Import {
             builder,
@@ -131,10 +134,10 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// Takes a line.
+    /// Processes a line.
     ///
     /// # Errors
-    /// [`Error::Line`], if lines that are not understood are to stop the import; [`Error::Build`].
+    /// [`Error::Line`], if invalid lines abort the import; [`Error::Build`].
     pub fn line(&mut self, file: &str, number: u64, line: &[u8]) -> Result<(), Error> {
         self.report.lines += 1;
         let text = line.strip_suffix(b"\r").unwrap_or(line);
@@ -156,7 +159,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Ends.
+    /// Ends the import.
     #[must_use]
     pub fn finish(mut self) -> Report {
         self.end_of_record();
@@ -202,7 +205,7 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// A record has as many segments as it says, or some were lost.
+    /// Ends a record. If it has another number of segments than announced, some were lost.
     fn end_of_record(&mut self) {
         if let Some((told, found)) = self.record.counts
             && told != found
@@ -296,7 +299,7 @@ impl<'a> Import<'a> {
     }
 }
 
-/// Why a request was not taken.
+/// Reason why a request was not imported.
 enum Segment {
     Refused(&'static str),
     Build(crate::build::Error),
@@ -306,7 +309,7 @@ fn number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
     std::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
-/// Decimal seconds, also negative, as nanoseconds; exact, since a float of this size is not.
+/// Parses decimal seconds, also negative ones, as nanoseconds. Exact, unlike a float of this size.
 fn nanoseconds(text: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(text).ok()?;
     let (negative, text) = text.strip_prefix('-').map_or((false, text), |text| (true, text));

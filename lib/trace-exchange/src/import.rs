@@ -1,39 +1,39 @@
-//! Code that imports share: lines of files, and the handling and reporting of invalid ones.
+//! Code that imports share: reading lines, and handling and reporting invalid ones.
 
 use crate::build;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 use std::path::PathBuf;
 
-/// Longest line, bytes: strings are cut by strace, paths are at most 4096 bytes.
+/// Maximum length of a line in bytes: strace truncates strings, and paths have at most 4096 bytes.
 pub const MAX_LINE: usize = 1 << 20;
 
-/// Lines that are told one by one.
-const TOLD: usize = 20;
+/// Maximum number of invalid lines that are reported individually.
+const MAX_REPORTED: usize = 20;
 
-/// What to do with a line that is not understood.
+/// Handling of an invalid line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// Leave it out, and tell.
+    /// Skip the line and report it.
     #[default]
     Skip,
-    /// Refuse the whole import.
+    /// Abort the whole import.
     Stop,
 }
 
-/// Why an import failed.
+/// Reason why an import failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A line is not understood, and that was to stop the import.
+    /// A line is invalid, and invalid lines abort the import.
     #[error("{}", .0)]
     Line(BadLine),
     /// The trace cannot be built.
@@ -41,16 +41,16 @@ pub enum Error {
     Build(#[from] build::Error),
 }
 
-/// A line that was not understood.
+/// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadLine {
-    /// Which file.
+    /// Name of the file.
     pub file: String,
-    /// From 1.
+    /// Line number from 1.
     pub line: u64,
     /// What was expected.
     pub why: &'static str,
-    /// Its begin.
+    /// Beginning of the line.
     pub text: String,
 }
 
@@ -60,44 +60,44 @@ impl std::fmt::Display for BadLine {
     }
 }
 
-/// What an import found.
+/// Result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Lines read.
     pub lines: u64,
-    /// Lines that were left out because they were not understood.
+    /// Invalid lines that were skipped.
     pub skipped: u64,
-    /// The first of them.
+    /// The first skipped lines.
     pub bad: Vec<BadLine>,
-    /// Calls and the like that are no I/O on files, or not known, by name.
+    /// Calls and similar entries that are unknown or not I/O on files, by name.
     pub others: BTreeMap<String, u64>,
-    /// Other things to know.
+    /// Other notes, with their counts.
     pub notes: BTreeMap<&'static str, u64>,
 }
 
 impl Report {
-    /// Counts a line that was not understood.
+    /// Counts an invalid line.
     ///
     /// # Errors
-    /// [`Error::Line`], if that is to stop the import.
+    /// [`Error::Line`], if invalid lines abort the import.
     pub fn bad(&mut self, on_error: OnError, bad: impl FnOnce() -> BadLine) -> Result<(), Error> {
         if on_error == OnError::Stop {
             return Err(Error::Line(bad()));
         }
         self.skipped += 1;
-        if self.bad.len() < TOLD {
+        if self.bad.len() < MAX_REPORTED {
             self.bad.push(bad());
         }
         Ok(())
     }
 
-    /// Counts something to know.
-    pub fn note(&mut self, what: &'static str) {
-        *self.notes.entry(what).or_default() += 1;
+    /// Counts a note.
+    pub fn note(&mut self, text: &'static str) {
+        *self.notes.entry(text).or_default() += 1;
     }
 }
 
-/// The begin of a line, without control characters.
+/// Returns the beginning of a line, without control characters.
 #[must_use]
 pub fn shown(line: &[u8]) -> String {
     const SHOWN: usize = 80;
@@ -105,11 +105,11 @@ pub fn shown(line: &[u8]) -> String {
     if line.len() > SHOWN { format!("{text}…") } else { text }
 }
 
-/// Reads a line without its end into `line`; how many bytes it took, 0 at the end. Of a line longer than [`MAX_LINE`] the
-/// rest is dropped.
+/// Reads a line without its end into `line`. Returns the number of bytes read, 0 at the end. Only
+/// [`MAX_LINE`] bytes of a longer line are kept.
 ///
 /// # Errors
-/// Those of the reader.
+/// Errors of the reader.
 pub fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     line.clear();
     let mut taken = 0;
@@ -120,8 +120,8 @@ pub fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usiz
             None => (buffer.is_empty(), buffer.len()),
         };
         let text = &buffer[..used];
-        let room = MAX_LINE.saturating_sub(line.len());
-        line.extend_from_slice(&text[..text.len().min(room)]);
+        let space = MAX_LINE.saturating_sub(line.len());
+        line.extend_from_slice(&text[..text.len().min(space)]);
         from.consume(used);
         taken += used;
         if end {
@@ -138,7 +138,7 @@ mod tests {
     use super::{MAX_LINE, read_line, shown};
 
     #[test]
-    fn lines_are_read_one_by_one_and_long_ones_are_cut() {
+    fn long_lines_are_truncated() {
         let text = [&b"a\n\n"[..], &vec![b'x'; MAX_LINE + 5], b"\nend"].concat();
         let mut from = std::io::BufReader::with_capacity(1000, &text[..]);
         let mut line = Vec::new();

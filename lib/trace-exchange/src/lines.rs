@@ -5,7 +5,7 @@ use miot_trace_events::row::{COLUMNS, Column};
 use miot_trace_events::{Format, RowPrinter};
 use std::io::{self, Write};
 
-/// There is no column of this name.
+/// No column has this name.
 #[derive(Debug, thiserror::Error)]
 #[error("no such column; there are {}", all_columns())]
 pub struct UnknownColumn;
@@ -14,7 +14,7 @@ fn all_columns() -> String {
     COLUMNS.iter().map(|column| column.name).collect::<Vec<_>>().join(", ")
 }
 
-/// The column of this name.
+/// Returns the column of this name.
 ///
 /// # Errors
 /// [`UnknownColumn`], with the names of all columns.
@@ -29,10 +29,10 @@ pub struct Lines<W: Write> {
 }
 
 impl<W: Write> Lines<W> {
-    /// Starts the output. `columns`: those to write, in this order; all if it is empty.
+    /// Starts the output. `columns` are the columns to write, in this order; all if it is empty.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing.
     pub fn new(to: W, format: Format, columns: Vec<&'static Column>) -> io::Result<Lines<W>> {
         let mut printer = RowPrinter::new(to, format, None);
         if !columns.is_empty() {
@@ -45,15 +45,15 @@ impl<W: Write> Lines<W> {
     /// Writes events in the schema of [`miot_trace_store::schema::rows`].
     ///
     /// # Errors
-    /// Those of writing; if columns are missing.
+    /// Errors of writing; missing columns.
     pub fn add(&mut self, batch: &RecordBatch) -> io::Result<()> {
         self.printer.print(batch, u64::MAX, |_, _| true).map(drop)
     }
 
-    /// Writes everything out.
+    /// Flushes the output.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing.
     pub fn finish(mut self) -> io::Result<()> {
         self.printer.flush()
     }

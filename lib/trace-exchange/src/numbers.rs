@@ -1,27 +1,28 @@
-//! Process and thread ids that are the same on several nodes, or again later, for formats that have no room for that.
+//! Distinct process and thread ids, for formats that do not support an id that occurs on several
+//! nodes or is reused.
 
 use std::collections::HashSet;
 
-/// One more than the largest process id of Linux.
+/// Largest process id of Linux, plus 1.
 pub(crate) const BEYOND: u32 = (1 << 22) + 1;
 
-/// Numbers that are given once.
+/// Numbers that are assigned once.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
-    given: HashSet<u32>,
+    assigned: HashSet<u32>,
     next: u32,
 }
 
 impl Numbers {
-    /// This one if it is free, and one from [`BEYOND`] on if it is not.
+    /// Returns the wanted number if it is free, otherwise a number from [`BEYOND`] on.
     pub(crate) fn give(&mut self, wanted: u32) -> u32 {
-        if self.given.insert(wanted) {
+        if self.assigned.insert(wanted) {
             return wanted;
         }
         loop {
             let number = BEYOND.wrapping_add(self.next);
             self.next = self.next.wrapping_add(1);
-            if self.given.insert(number) {
+            if self.assigned.insert(number) {
                 return number;
             }
         }
@@ -33,9 +34,9 @@ mod tests {
     use super::{BEYOND, Numbers};
 
     #[test]
-    fn a_number_is_given_once() {
+    fn numbers_are_assigned_once() {
         let mut numbers = Numbers::default();
-        let given = [5, 5, BEYOND, 5, 6].map(|wanted| numbers.give(wanted));
-        assert_eq!(given, [5, BEYOND, BEYOND + 1, BEYOND + 2, 6]);
+        let assigned = [5, 5, BEYOND, 5, 6].map(|wanted| numbers.give(wanted));
+        assert_eq!(assigned, [5, BEYOND, BEYOND + 1, BEYOND + 2, 6]);
     }
 }

@@ -1,12 +1,16 @@
-//! The JSON trace event format, which ui.perfetto.dev, `chrome://tracing` and speedscope show on a time line.
+//! The JSON trace event format, which ui.perfetto.dev, `chrome://tracing` and speedscope display as
+//! a timeline.
 //!
-//! A request is a complete event (`X`) of its thread: requests within requests are drawn below them. A request that completes
-//! asynchronously, or that overlaps another one of its thread without being within it, is a pair of asynchronous events
-//! (`b`, `e`), on a line of its own. Times are microseconds with three decimals from a moment that `otherData` gives in
-//! nanoseconds since 1970: readers take them as floating-point numbers, which could not say the time since 1970 to the nanosecond.
+//! A request is a complete event (`X`) of its thread; its child requests are drawn below it. A
+//! request that completes asynchronously, or that overlaps another one of its thread without being
+//! within it, is a pair of asynchronous events (`b`, `e`) on a separate line. Times are
+//! microseconds with three decimals from an origin that `otherData` contains in nanoseconds since
+//! 1970. Readers use floating-point numbers, which cannot represent the time since 1970 to the
+//! nanosecond.
 //!
-//! Process and thread ids of different nodes may be the same, which the format does not provide for. So the first process
-//! with an id has it here, and later ones get numbers beyond those that Linux gives; names tell ids and nodes.
+//! Process and thread ids of different nodes may be equal, which the format does not support.
+//! Therefore the first process with an id keeps it, and later ones get numbers beyond the range of
+//! Linux. The names contain the original ids and the nodes.
 
 use crate::numbers::Numbers;
 use arrow_array::RecordBatch;
@@ -17,17 +21,18 @@ use miot_trace_store::schema::{column, text};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// Requests of a thread that are remembered to see whether one overlaps them.
+/// Number of recent requests of a thread that are kept to detect overlaps.
 const REMEMBERED: usize = 64;
 /// Nanoseconds of a day.
 const DAY: i64 = 86_400_000_000_000;
-/// Integers up to this are exact where numbers are floating-point.
+/// Floating-point numbers represent integers up to this value exactly.
 const EXACT: u64 = 1 << 53;
 
-/// Columns that no argument stands for: the event, its process or its thread say them.
-const SAID: [&str; 9] = ["time", "duration", "node", "process", "pid", "tid", "comm", "layer", "op"];
+/// Columns without an argument: the event, its process or its thread contains them.
+const IMPLIED: [&str; 9] = ["time", "duration", "node", "process", "pid", "tid", "comm", "layer", "op"];
 
-/// Writes a trace. Memory grows with the number of threads and processes, not of events.
+/// Writes a trace. Memory grows with the number of threads and processes, not with the number of
+/// events.
 #[derive(Debug)]
 pub struct Perfetto<W> {
     to: W,
@@ -38,12 +43,12 @@ pub struct Perfetto<W> {
     process_numbers: Numbers,
     threads: HashMap<(u64, u32), Thread>,
     thread_numbers: Numbers,
-    /// Time 0, nanoseconds since 1970; `None`: nothing is written yet.
+    /// Time 0 in nanoseconds since 1970; `None` until something is written.
     origin: Option<i64>,
     any: bool,
 }
 
-/// What the table `processes` says.
+/// Data of a process from the table `processes`.
 #[derive(Debug, Default)]
 struct Facts {
     program: String,
@@ -53,15 +58,16 @@ struct Facts {
 #[derive(Debug, Default)]
 struct Thread {
     number: u32,
-    /// Requests that are not within another one so far: begin and end.
+    /// Begin and end of recent requests that are not within another one.
     recent: Vec<(i64, i64)>,
 }
 
 impl<W: Write> Perfetto<W> {
-    /// `tracer`: name and version of what recorded the trace, as the trace says.
+    /// Returns a writer. `tracer` is the name and version of the recording tracer, as the trace
+    /// states them.
     pub fn new(to: W, tracer: &str) -> Perfetto<W> {
         let mut arguments = row::columns_by_schema();
-        arguments.retain(|column| !SAID.contains(&column.name));
+        arguments.retain(|column| !IMPLIED.contains(&column.name));
         Perfetto {
             to,
             tracer: tracer.to_owned(),
@@ -76,7 +82,7 @@ impl<W: Write> Perfetto<W> {
         }
     }
 
-    /// Takes in rows of the table `processes`, before the events.
+    /// Adds rows of the table `processes`. They must be added before the events.
     pub fn processes(&mut self, batch: &RecordBatch) {
         let (Some(ids), Some(programs)) = (column::<UInt64Type>(batch, "process"), text(batch, "exe")) else {
             return;
@@ -91,10 +97,10 @@ impl<W: Write> Perfetto<W> {
         }
     }
 
-    /// Takes in events in the schema of `miot_trace_store::schema::rows`, in the order of the trace.
+    /// Adds events in the schema of `miot_trace_store::schema::rows`, in the order of the trace.
     ///
     /// # Errors
-    /// Those of writing; if columns are missing.
+    /// Errors of writing; missing columns.
     pub fn add(&mut self, batch: &RecordBatch) -> io::Result<()> {
         let columns = row::columns(batch)?;
         for i in 0..columns.rows() {
@@ -132,12 +138,12 @@ impl<W: Write> Perfetto<W> {
         Ok(())
     }
 
-    /// Writes what comes before all events, if it is not there yet. Returns time 0.
+    /// Writes the header before the first event. Returns time 0.
     fn begin(&mut self, first: i64) -> io::Result<i64> {
         if let Some(origin) = self.origin {
             return Ok(origin);
         }
-        // Later events may begin earlier, as the order is that of completion.
+        // Later events may begin earlier, because events are in order of completion.
         let origin = first.div_euclid(DAY).saturating_sub(1).saturating_mul(DAY);
         self.origin = Some(origin);
         let tracer = json(&self.tracer)?;
@@ -212,10 +218,10 @@ impl<W: Write> Perfetto<W> {
         self.to.write_all(b"}")
     }
 
-    /// Writes the end.
+    /// Writes the end of the trace.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing.
     pub fn finish(mut self) -> io::Result<()> {
         self.begin(0)?;
         self.to.write_all(b"\n]}\n")?;
@@ -224,7 +230,8 @@ impl<W: Write> Perfetto<W> {
 }
 
 impl Thread {
-    /// Takes in a request, the next in order of completion. True if it overlaps an earlier one that is not within it.
+    /// Adds the next request in order of completion. Returns true if it overlaps an earlier one
+    /// that is not within it.
     fn overlaps(&mut self, begin: i64, end: i64) -> bool {
         while self.recent.last().is_some_and(|(earlier, _)| *earlier >= begin) {
             self.recent.pop();
@@ -244,7 +251,7 @@ fn json(text: &str) -> io::Result<String> {
     Ok(serde_json::to_string(text)?)
 }
 
-/// Microseconds from the second to the first, with three decimals.
+/// Microseconds from the second time to the first, with three decimals.
 struct Micros(i64, i64);
 
 impl std::fmt::Display for Micros {
@@ -268,9 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn requests_within_requests_do_not_overlap_them() {
+    fn child_requests_do_not_overlap_parents() {
         let mut thread = Thread::default();
-        // Two within a third, one after it, one that begins within that and ends after it.
+        // Two within a third, one after it, one that begins within that one and ends after it.
         let requests = [(1, 2), (3, 4), (0, 5), (5, 8), (7, 9), (6, 10), (10, 11), (4, 12)];
         let found = requests.map(|(begin, end)| thread.overlaps(begin, end));
         assert_eq!(found, [false, false, false, false, true, true, false, true]);

@@ -1,4 +1,4 @@
-//! Sorts more events than fit in memory: sorted runs go to a file without a name, and are merged.
+//! Sorts more events than fit in memory: sorted runs are written to an unnamed file and merged.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,17 +7,19 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-/// An event as it is sorted. The order is that of the first two words: completion time, then arrival.
+/// An event in the form in which it is sorted. The first two words determine the order: completion
+/// time, then arrival.
 pub(crate) type Record = [u64; WORDS];
 pub(crate) const WORDS: usize = 16;
 const BYTES: usize = WORDS * 8;
 
-/// Records in memory: 64 MiB. More records make a run of the file.
+/// Number of records in memory: 64 MiB. More records are written to the file as a run.
 const RUN: usize = 512 << 10;
-/// Records of a run that are read at a time: with 64 KiB for each run, a billion events are merged in 128 MiB.
+/// Number of records of a run that are read at once: with 64 KiB per run, a billion events are
+/// merged in 128 MiB.
 const READ: usize = 512;
 
-/// Takes records in any order.
+/// Accepts records in any order.
 #[derive(Debug)]
 pub(crate) struct Sorter {
     run: usize,
@@ -28,7 +30,7 @@ pub(crate) struct Sorter {
     total: u64,
 }
 
-/// The time is a signed number.
+/// Returns the sort key of a record. The time is a signed number.
 fn key(record: &Record) -> (i64, u64) {
     (record[0] as i64, record[1])
 }
@@ -42,12 +44,12 @@ impl Sorter {
         Sorter { run, waiting: Vec::new(), file: None, runs: Vec::new(), total: 0 }
     }
 
-    /// How many records were taken.
+    /// Returns the number of records added.
     pub(crate) fn len(&self) -> u64 {
         self.total
     }
 
-    /// Takes a record; `dir` is where the file is made once it is needed.
+    /// Adds a record. The file is created in `dir` when it is needed.
     pub(crate) fn push(&mut self, record: Record, dir: &Path) -> io::Result<()> {
         if self.waiting.len() >= self.run {
             self.spill(dir)?;
@@ -74,12 +76,12 @@ impl Sorter {
         Ok(())
     }
 
-    /// All records, in order.
+    /// Returns all records in order.
     pub(crate) fn finish(mut self) -> io::Result<Sorted> {
         self.waiting.sort_unstable_by_key(key);
         let mut runs: Vec<Run> =
             self.runs.iter().map(|(next, end)| Run { next: *next, end: *end, read: Vec::new() }).collect();
-        // The last run is read from memory, backwards.
+        // The last run is read from memory, in reverse.
         self.waiting.reverse();
         runs.push(Run { next: 0, end: 0, read: self.waiting });
         let mut sorted = Sorted { file: self.file, heap: BinaryHeap::new(), runs };
@@ -94,7 +96,7 @@ impl Sorter {
 struct Run {
     next: u64,
     end: u64,
-    /// What was read and not taken yet, the next one last.
+    /// Records that were read and not returned yet, the next one last.
     read: Vec<Record>,
 }
 
@@ -102,13 +104,13 @@ struct Run {
 #[derive(Debug)]
 pub(crate) struct Sorted {
     file: Option<File>,
-    /// The next record of each run.
+    /// Next record of each run.
     heap: BinaryHeap<Reverse<((i64, u64), usize)>>,
     runs: Vec<Run>,
 }
 
 impl Sorted {
-    /// The next record.
+    /// Returns the next record.
     pub(crate) fn next(&mut self) -> io::Result<Option<Record>> {
         let Some(Reverse((_, run))) = self.heap.pop() else { return Ok(None) };
         let record = self.runs[run].read.pop();
@@ -157,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_come_by_time_and_arrival(times in prop::collection::vec(-9i64..9, 0..3000), run in 1usize..1200) {
+        fn records_are_sorted_by_time_and_arrival(times in prop::collection::vec(-9i64..9, 0..3000), run in 1usize..1200) {
             let records = sorted(&times, run);
             prop_assert_eq!(records.len(), times.len());
             prop_assert!(records.is_sorted_by_key(key));

@@ -1,7 +1,8 @@
-//! The reader beside a decoder written from the appendix of Miller (1990) alone, and the writer beside both.
+//! Compares the reader with a decoder written only from the appendix of Miller (1990), and the
+//! writer with both.
 //!
-//! The decoder here keeps no state: it reads all lines, and looks for what a record leaves out among the records before it,
-//! as the comments of the appendix' include file say it.
+//! The decoder here keeps no state: it reads all lines, and searches earlier records for omitted
+//! fields, as the comments of the appendix's include file specify.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -25,14 +26,15 @@ struct TraceRecord {
     process_time: u64,
 }
 
-/// What a line of a correct trace stands for, given the records before it; `None`: the line is not correct.
+/// Returns the record of a line of a correct trace, given the earlier records; `None` if the line
+/// is incorrect.
 fn decode(line: &str, before: &[TraceRecord], radix: u32) -> Option<TraceRecord> {
     let mut words = Vec::new();
     for word in line.split_whitespace() {
         words.push(u64::from_str_radix(word, radix).ok().filter(|_| !word.starts_with('+'))?);
     }
     let (record_type, flags) = (*words.first()?, *words.get(1)?);
-    // 0x04 of the type and 0x10 of the flags are not in the include file.
+    // The include file does not define 0x04 of the type and 0x10 of the flags.
     if record_type > 0xff || record_type & 0x04 != 0 || flags > 0xff || flags & 0x10 != 0 {
         return None;
     }
@@ -45,7 +47,7 @@ fn decode(line: &str, before: &[TraceRecord], radix: u32) -> Option<TraceRecord>
     if (flags & 0x01 != 0 && (no_block || physical)) || (flags & 0x02 != 0 && (no_length || physical)) {
         return None;
     }
-    // From the right: what is there is there in this order.
+    // From the right: fields that are present are in this order.
     let mut end = words.len();
     let mut last = |is_missing: bool| {
         if is_missing {
@@ -95,7 +97,7 @@ fn decode(line: &str, before: &[TraceRecord], radix: u32) -> Option<TraceRecord>
     })
 }
 
-/// All lines; `None` for each that is not correct.
+/// Decodes all lines; `None` for each incorrect one.
 fn decode_all(text: &str, radix: u32) -> Vec<Option<TraceRecord>> {
     let mut before = Vec::new();
     let is_comment = |line: &str| {
@@ -139,13 +141,13 @@ fn records(text: &[u8]) -> Vec<Record> {
         .collect()
 }
 
-/// Small numbers, blocks, and any.
+/// Returns small numbers, multiples of the block size, and any numbers.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0u64..5, 3 => (0u64..5).prop_map(|n| n * 512), 2 => 0u64..1 << 33, 1 => any::<u64>()]
 }
 
-/// A line as any combination of flags may have it, right and wrong ones; few processes and files, so that records follow
-/// from others.
+/// Returns a line with any combination of flags, valid or invalid. Few processes and files, so that
+/// fields are derived from earlier records.
 fn line(radix: u32) -> impl Strategy<Value = String> {
     let kind = prop_oneof![8 => any::<u8>().prop_map(|bits| bits & !0x04), 1 => any::<u8>()];
     let flags = prop_oneof![
@@ -187,7 +189,7 @@ fn line(radix: u32) -> impl Strategy<Value = String> {
     )
 }
 
-/// Any record; most of few processes and files, many sequential to nothing in particular.
+/// Returns any record. Most have few processes and files; many sequential flags follow no access.
 fn record() -> impl Strategy<Value = Record> {
     let kind = any::<u8>().prop_map(|bits| RecordType::from_bits(bits & !0x04).unwrap());
     (kind, number(), number(), 0u64..1 << 40, number(), 0u64..3, 0u64..40, 0u64..3, number()).prop_map(
@@ -205,7 +207,7 @@ fn record() -> impl Strategy<Value = Record> {
     )
 }
 
-/// In order, and every other one sequential to the one before of its file.
+/// Sorts records, and makes every other one sequential to the previous one of its file.
 fn trace(mut records: Vec<Record>) -> Vec<Record> {
     records.sort_by_key(|record| record.start);
     for i in 1..records.len() {
@@ -244,7 +246,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read(records in vec(record(), 0..80), allowed in any::<u8>()) {
+    fn written_records_are_read_back(records in vec(record(), 0..80), allowed in any::<u8>()) {
         let trace = trace(records);
         for allowed in [compression::ALL, allowed & compression::ALL, 0] {
             let mut writer = Writer::with(Vec::new(), allowed);
@@ -266,7 +268,8 @@ proptest! {
     }
 }
 
-/// One record of a file after the other: everything is left out that can be, and lengths and offsets stand in blocks.
+/// One record of a file after the other: every field that can be omitted is omitted, and lengths
+/// and offsets are in blocks.
 #[test]
 fn every_compression_is_used_where_it_applies() {
     let kind = RecordType::from_bits(0x80).unwrap();
@@ -299,7 +302,7 @@ fn every_compression_is_used_where_it_applies() {
 }
 
 #[test]
-fn damage_is_told_with_its_line() {
+fn damage_is_reported_with_its_line() {
     let text = b"FF a comment\n\n80 0 0 200 0 1 0 1 1 0\n80 0 0 2G0 0 1 0 1 1 0\n80 40 200 1\n84 EC 1 1 0\n80 FC 1 1 0\n\
         80 41 200 1 1 0 1 1 0\n0 C4 1 1 0 1 0\n80 EC FFFFFFFFFFFFFF00 1 0\n80 EC FFFF 1 0\n80 0 0 8000000000000000000 0 1 0 1 1 0\n\
         180 0 0 1 0 1 0 1 1 0\n";
@@ -313,14 +316,14 @@ fn damage_is_told_with_its_line() {
         .collect();
     let expected = [
         (4, "field 4 is `2G0`; expected a number in hexadecimal"),
-        (5, "4 fields; with its compression field 9 are expected"),
-        (6, "record type 84 has bits without a meaning"),
-        (7, "compression FC has bits without a meaning"),
+        (5, "4 fields; expected 9 with this compression field"),
+        (6, "record type 84 has undefined bits"),
+        (7, "compression FC has undefined bits"),
         (8, "compression 41 contradicts itself or the record type: the offset cannot be in blocks"),
-        (9, "no length, and no record before from which it would follow"),
+        (9, "no length, and no earlier record to derive it from"),
         (11, "the start time does not fit 64 bits"),
         (12, "field 4 is `8000000000000000000`; expected a number in hexadecimal"),
-        (13, "record type 180 has bits without a meaning"),
+        (13, "record type 180 has undefined bits"),
     ];
     let expected: Vec<_> = expected.map(|(line, text)| (line, text.to_owned())).into();
     assert_eq!(damages, expected);
@@ -343,7 +346,7 @@ fn a_line_without_an_end_takes_no_memory() {
 }
 
 #[test]
-fn a_comment_is_kept_and_changes_nothing() {
+fn comments_are_kept_and_do_not_change_state() {
     let mut writer = Writer::new(Vec::new());
     let record = Record {
         kind: RecordType::from_bits(0xc8).unwrap(),
@@ -368,7 +371,7 @@ fn a_comment_is_kept_and_changes_nothing() {
 }
 
 #[test]
-fn records_that_go_back_are_refused() {
+fn records_out_of_order_are_refused() {
     let mut writer = Writer::new(Vec::new());
     let record = Record {
         kind: RecordType::from_bits(0x80).unwrap(),

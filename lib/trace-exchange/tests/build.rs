@@ -1,4 +1,4 @@
-//! What is given to a builder stands in the trace, in order of completion, and the trace is sound.
+//! Events added to a builder are in the trace, in order of completion, and the trace is valid.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use arrow_array::cast::AsArray as _;
@@ -8,7 +8,7 @@ use miot_trace_exchange::{Event, Process, TraceBuilder};
 use miot_trace_store::{Reader, fsck};
 
 #[test]
-fn events_stand_in_order_of_completion_with_their_columns() {
+fn events_are_in_order_of_completion_with_their_columns() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("trace");
     let mut builder = TraceBuilder::create(&dir).unwrap();
@@ -30,12 +30,12 @@ fn events_stand_in_order_of_completion_with_their_columns() {
     builder.event(&inner).unwrap();
     builder.event(&Event { request: Some(outer), ..Event::new(one, posix::WRITE, 5, 30) }).unwrap();
     builder.event(&Event::new(two, Op { layer: 4, number: 250 }, 1, 15)).unwrap();
-    // Ends before it begins: is taken to last no time.
+    // Ends before it begins: the duration becomes 0.
     builder.event(&Event { mpi: Some((1, 4)), ..Event::new(two, posix::READ, 9, 3) }).unwrap();
     builder.process_mut(other).exe = "/bin/x".into();
-    let mut told = 0;
-    let summary = builder.finish(|rows| told += rows).unwrap();
-    assert_eq!((summary.events, told), (4, 4));
+    let mut written = 0;
+    let summary = builder.finish(|rows| written += rows).unwrap();
+    assert_eq!((summary.events, written), (4, 4));
 
     let report = fsck::check(&dir);
     assert!(report.problems.is_empty(), "{:?}", report.problems);
@@ -59,7 +59,7 @@ fn events_stand_in_order_of_completion_with_their_columns() {
 }
 
 #[test]
-fn a_builder_that_is_given_up_leaves_nothing() {
+fn dropped_builder_leaves_nothing() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("trace");
     drop(TraceBuilder::create(&dir).unwrap());

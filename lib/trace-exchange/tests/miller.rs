@@ -33,7 +33,7 @@ fn import_text(text: &[u8], dir: &Path) -> Result<Vec<String>, ImportError> {
     Ok(damaged)
 }
 
-/// The trace as text, with at most so many records waiting.
+/// Returns the trace as text, with at most `waiting` waiting records.
 fn export_text(dir: &Path, waiting: usize) -> (String, SkippedRequests) {
     let reader = store::Reader::open(dir).unwrap();
     let files = reader.files().unwrap();
@@ -61,13 +61,13 @@ fn records(text: &str) -> Vec<Record> {
         .collect()
 }
 
-/// Nanoseconds since 1970 at tick 0, as the comment says.
+/// Returns the nanoseconds since 1970 at tick 0, from the comment.
 fn epoch(text: &str) -> i64 {
     let from = text.find("epoch_ns=").unwrap() + 9;
     text[from..].split_ascii_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// With the start as ticks since 1970, and in an order of their own.
+/// Returns the records with the start in ticks since 1970, in a canonical order.
 fn absolute(records: Vec<Record>, epoch: i64) -> Vec<Record> {
     let ticks = epoch as u64 / TICK;
     let mut records: Vec<_> =
@@ -82,8 +82,8 @@ fn number() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0u64..5, 3 => (0u64..5).prop_map(|n| n * 512), 2 => 0u64..1 << 33]
 }
 
-/// What MIOT can hold, per process in order: two requests of a process do not begin together, and its CPU time is said by
-/// logical records.
+/// Returns a trace that MIOT can represent, per process in order: two requests of a process do not
+/// begin together, and logical records contain its CPU time.
 fn trace() -> impl Strategy<Value = Vec<Record>> {
     let kind = any::<u8>().prop_map(|bits| RecordType::from_bits(bits & !RecordType::RESERVED).unwrap());
     let one = (kind, number(), number(), 1u64..1000, number(), any::<u32>(), 0u64..5, 0u64..3, 0u64..1 << 20);
@@ -146,9 +146,10 @@ fn process(builder: &mut TraceBuilder, node: &str, pid: u32) -> miot_trace_excha
     builder.process(Process { node: node.to_owned(), pid, exe: "/bin/x y".to_owned(), ..Process::default() })
 }
 
-/// A request that is under way while more records complete than may wait comes too late, and an import has it where it was.
+/// A request during which more records complete than may wait comes too late in the export. An
+/// import restores its time.
 #[test]
-fn a_long_request_is_moved_and_says_so() {
+fn long_request_is_moved_with_a_comment() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("trace");
     traced(&dir, |builder| {
@@ -180,19 +181,19 @@ fn a_long_request_is_moved_and_says_so() {
     assert_eq!(left, SkippedRequests { moved: 1, ..SkippedRequests::default() });
     let at = records(&moved).iter().position(|record| record.offset == 999).unwrap();
     let record = records(&moved)[at];
-    // Four wait, so sixteen have left: the last of them began at 100 + 150.
+    // Four records wait, so sixteen have been written: the last of them began at 100 + 150.
     assert_eq!((record.start, record.took), (150, 150));
     assert!(moved.contains("FF start_earlier=149\n80 "), "{moved}");
     let again = place.path().join("again");
     assert!(import_text(moved.as_bytes(), &again).unwrap().is_empty());
-    // Threads are one now, so that the time between requests, which stands for CPU time here, is another.
+    // All threads are now one, so the time between requests, which replaces CPU time here, differs.
     let timeless = |text: &str| -> Vec<Record> {
         records(text).into_iter().map(|record| Record { process_time: 0, ..record }).collect()
     };
     assert_eq!(timeless(&export_text(&again, 64).0), timeless(&sorted));
 }
 
-/// What the format has no room for is counted, and the rest is as the requests were.
+/// Data that the format cannot represent is counted, and the other fields match the requests.
 #[test]
 fn requests_become_records() {
     let place = tempfile::tempdir().unwrap();
@@ -214,7 +215,7 @@ fn requests_become_records() {
         let events = [
             // 1.5 ticks to 3.5 ticks, CPU time 2.9 ticks.
             Event { cpu_time: Some(29_000), ..base(thread, posix::READ, 15_000, 35_000) },
-            // Within the next one: counted there.
+            // Within the next request: counted there.
             Event { enclosing: Some(99), ..base(thread, posix::PREAD, 45_000, 46_000) },
             Event {
                 cpu_time: Some(58_000),
@@ -222,7 +223,7 @@ fn requests_become_records() {
                 result: 24,
                 ..base(thread, posix::PREADV, 44_000, 47_000)
             },
-            // Another thread of the process: its CPU time adds up.
+            // Another thread of the process: its CPU time is added.
             Event {
                 cpu_time: Some(10_000),
                 offset: Some(1536),
@@ -233,7 +234,8 @@ fn requests_become_records() {
             Event { offset: None, ..base(thread, posix::WRITE, 52_000, 53_000) },
             base(thread, posix::COPY_FILE_RANGE, 54_000, 55_000),
             Event { result: 0, offset: None, length: None, ..base(thread, posix::FSYNC, 60_000, 70_000) },
-            // No CPU time recorded: 100 ns since the process' first request, then 2.0 ticks after the end of that.
+            // No CPU time recorded: 100 ns since the first request of the process, then 2.0 ticks
+            // after its end.
             base(elsewhere, posix::WRITE, 100_000, 110_000),
             base(elsewhere, posix::WRITE, 130_000, 140_000),
             Event {
@@ -270,7 +272,7 @@ fn requests_become_records() {
 }
 
 #[test]
-fn damage_is_passed_over_or_ends_the_import() {
+fn damage_is_skipped_or_ends_the_import() {
     let place = tempfile::tempdir().unwrap();
     let text =
         b"80 0 0 200 0 1 0 1 1 0\nx\n80 0 0 200 0 1 0 1 1FFFFFFFFF 0\n80 0 0 FFFFFFFFFFFFFFFF 0 1 0 1 1 0\n\

@@ -105,7 +105,7 @@ fn offsets_follow_descriptors_through_threads_and_processes() {
     assert_eq!(interrupted, ["fsync", "write"]);
     let open = rows.iter().find(|row| row.op == "openat").unwrap();
     assert_eq!(open.arg, Some(0o2 | 0o100 | 0o1000 | 0o2_000_000 | 0o644 << 32));
-    for said in ["1 syscall_0x1b9", "1 requests on pipes", "1 calls that a signal broke off"] {
+    for said in ["1 syscall_0x1b9", "1 requests on pipes", "1 calls that a signal interrupted"] {
         assert!(told.contains(said), "{told}");
     }
     let interactive = b"1700000000.000001 openat(AT_FDCWD</w>, \"f\", O_RDONLY) = 3</w/f> <0.000010>\n\

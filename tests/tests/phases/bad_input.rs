@@ -122,7 +122,7 @@ fn two_runs_in_a_trace_are_told_apart() {
     let trace = place.join("trace");
     let _ = traced_alone(&place, &trace, &["sh", "-c", &format!("{run} && {run}")]).success();
     let said = refused(&phases_of(&trace, &[]));
-    assert!(said.contains("rank 0 is there several times") && said.contains("--since"), "{said}");
+    assert!(said.contains("rank 0 occurs several times") && said.contains("--since"), "{said}");
 }
 
 #[test]

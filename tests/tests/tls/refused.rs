@@ -84,7 +84,7 @@ fn readers_that_have_no_business_here() {
     let distrustful = site.papers("reader/alice").with_authority_of(&strange);
     for (papers, part) in [
         (None, "speaks TLS only"),
-        (Some(site.papers("node/good")), "one of a reader is needed"),
+        (Some(site.papers("node/good")), "one of a reader is required"),
         (Some(wrong_authority), "does not know the authority"),
         (Some(distrustful), "signed by none of the authorities"),
     ] {

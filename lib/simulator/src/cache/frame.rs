@@ -1,36 +1,37 @@
 //! A frame: one block in a cache.
 
-/// No frame, no transfer.
+/// Index of no frame and no transfer.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// What a frame is in.
+/// List that a frame is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameList {
     /// The list of its owner.
     Main,
-    /// 2Q: the queue of new blocks.
+    /// 2Q: queue of new blocks.
     New,
-    /// None: it was the oldest and pinned when a victim was looked for; it comes back as the oldest of the list.
+    /// No list: the frame was pinned when it was the oldest and a victim was needed. It returns as
+    /// the oldest of the main list.
     ParkedMain,
-    /// The same for the queue of new blocks.
+    /// As `ParkedMain`, for the queue of new blocks.
     ParkedNew,
-    /// None: it is empty.
+    /// No list: the frame is empty.
     Free,
 }
 
 /// Bits of [`Frame::flags`].
 pub(crate) mod flag {
-    /// Holds data that the disk does not have, and that is not on its way there.
+    /// Holds data that the disk does not have and that is not being written.
     pub(crate) const DIRTY: u8 = 1;
     /// Is being read.
     pub(crate) const READING: u8 = 2;
     /// Is being written.
     pub(crate) const WRITING: u8 = 4;
-    /// Was read ahead and has not been asked for.
+    /// Was read ahead and has not been requested.
     pub(crate) const AHEAD: u8 = 8;
-    /// CLOCK: was used since it was looked at.
+    /// CLOCK: was used since the last inspection.
     pub(crate) const USED: u8 = 16;
-    /// Any of these: it cannot be replaced.
+    /// Any of these bits prevents replacement.
     pub(crate) const PINNED: u8 = DIRTY | READING | WRITING;
 }
 
@@ -38,19 +39,19 @@ pub(crate) mod flag {
 pub(crate) struct Frame {
     pub(super) newer: u32,
     pub(super) older: u32,
-    /// The next one with this hash.
+    /// Next frame with this hash.
     pub(super) chain: u32,
-    /// The next one of the same transfer.
+    /// Next frame of the same transfer.
     pub(crate) link: u32,
     pub(crate) block: u64,
-    /// Number of its last use, where several lists are compared.
+    /// Number of the last use, when several lists are compared.
     pub(super) stamp: u64,
-    /// When it has to go to disk, if it is dirty.
+    /// Time at which a dirty frame must be written to disk.
     pub(crate) due: u64,
     pub(crate) file: u32,
-    /// The transfer it is part of.
+    /// Transfer that the frame is part of.
     pub(crate) transfer: u32,
-    /// Which list is its own.
+    /// Owner of the list that the frame belongs to.
     pub(super) owner: u16,
     pub(super) place: FrameList,
     pub(crate) flags: u8,

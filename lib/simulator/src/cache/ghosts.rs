@@ -25,7 +25,7 @@ impl Ghosts {
         }
     }
 
-    /// True if the block is one; it stays one until others push it out.
+    /// Returns true if the block has a ghost entry. An entry stays until newer ones displace it.
     pub(super) fn has(&self, name: (u32, u64)) -> bool {
         self.names.contains(&name)
     }

@@ -2,7 +2,7 @@
 
 use super::frame::{Frame, NONE};
 
-/// The newest is at the head.
+/// List of frames with the newest at the head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     head: u32,

@@ -1,4 +1,4 @@
-//! LRU: replaces the least recently used block. With a limit, each process has its own list.
+//! LRU: replaces the least recently used block. With a limit, each process has a separate list.
 
 use super::frame::FrameList;
 use super::{Frame, List, NONE, flag};
@@ -6,7 +6,7 @@ use super::{Frame, List, NONE, flag};
 #[derive(Debug)]
 pub(super) struct Lru {
     lists: Vec<List>,
-    /// Frames of each owner, parked ones included.
+    /// Number of frames of each owner, including parked ones.
     owned: Vec<u32>,
     limit: u32,
     uses: u64,
@@ -37,7 +37,7 @@ impl Lru {
 
     #[inline]
     fn stamp(&mut self, frames: &mut [Frame], at: u32) {
-        // Only the ages of several lists have to be compared.
+        // Ages are compared only between several lists.
         if self.lists.len() > 1 {
             self.uses += 1;
             frames[at as usize].stamp = self.uses;
@@ -59,7 +59,7 @@ impl Lru {
         self.lists[owner].push_tail(frames, at);
     }
 
-    /// The oldest frame of all lists, or of one.
+    /// Returns the oldest frame of all lists, or of the list of one owner.
     #[inline]
     pub(super) fn victim(&mut self, frames: &mut [Frame], of: Option<u16>) -> Option<u32> {
         let range = of.map_or(0..self.lists.len(), |of| usize::from(of)..usize::from(of) + 1);

@@ -1,7 +1,8 @@
-//! A cache of blocks: frames in one array, found by a table of chains, replaced by a policy.
+//! A cache of blocks: frames in one array, found by a chained hash table, replaced by a policy.
 //!
-//! A frame that is dirty or part of a transfer is pinned: it cannot be replaced. It keeps its age: a policy that finds a
-//! pinned frame where its victim should be parks it, and it comes back as the oldest when it is unpinned.
+//! A frame that is dirty or part of a transfer is pinned: it cannot be replaced. It keeps its age:
+//! a policy that would choose a pinned frame as victim parks it, and the frame returns as the
+//! oldest when it is unpinned.
 
 pub(crate) mod frame;
 mod ghosts;
@@ -32,14 +33,15 @@ pub(crate) struct Cache {
     frames: Vec<Frame>,
     /// Frames by hash of file and block.
     heads: Vec<u32>,
-    /// Frames that have been used at all: those behind have never been.
+    /// Number of frames that have ever been used; those behind are unused.
     fresh: u32,
     pinned: u32,
     replacement: Replacement,
 }
 
 impl Cache {
-    /// `owners`: how many lists with a limit of `limit` frames there are; 1 for no limit.
+    /// Returns an empty cache. `owners` is the number of lists with a limit of `limit` frames each;
+    /// 1 for no limit.
     pub(crate) fn new(frames: u32, policy: Policy, owners: usize, limit: u32) -> Cache {
         let replacement = match policy {
             Policy::Lru => Replacement::Lru(Lru::new(owners, limit)),
@@ -49,7 +51,7 @@ impl Cache {
         };
         Cache {
             frames: vec![Frame::FREE; frames as usize],
-            // Twice as many as frames: the victim is often the last of its chain.
+            // Twice as many buckets as frames, because the victim is often the last of its chain.
             heads: vec![NONE; (2 * frames as usize).next_power_of_two()],
             fresh: 0,
             pinned: 0,
@@ -57,8 +59,8 @@ impl Cache {
         }
     }
 
-    /// Blocks that follow each other have buckets that follow each other, so that a request of many blocks walks
-    /// through memory.
+    /// Returns the bucket of a block. Consecutive blocks have consecutive buckets, so that a
+    /// request of many blocks accesses memory sequentially.
     #[inline]
     fn bucket(&self, file: u32, block: u64) -> usize {
         const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -89,13 +91,13 @@ impl Cache {
         &mut self.frames[at as usize]
     }
 
-    /// Frames that could be replaced or are free.
+    /// Returns the number of frames that are free or can be replaced.
     #[inline]
     pub(crate) fn available(&self) -> u32 {
         self.frames.len() as u32 - self.pinned
     }
 
-    /// The block was asked for.
+    /// Records a use of the block.
     #[inline]
     pub(crate) fn touch(&mut self, at: u32) {
         let frames = &mut self.frames;
@@ -107,13 +109,14 @@ impl Cache {
         }
     }
 
-    /// A frame for a block that the cache does not hold; `None`: all are pinned, or all that the owner may have.
+    /// Returns a frame for a block that the cache does not hold; `None` if all frames, or all that
+    /// the owner may have, are pinned.
     #[inline]
     pub(crate) fn insert(&mut self, file: u32, block: u64, owner: u16) -> Option<u32> {
-        let room = (self.fresh as usize) < self.frames.len();
+        let has_unused = (self.fresh as usize) < self.frames.len();
         let at = match &mut self.replacement {
             Replacement::Lru(lru) if lru.is_full(owner) => self.evict(owner, true)?,
-            _ if room => {
+            _ if has_unused => {
                 self.fresh += 1;
                 self.fresh - 1
             }

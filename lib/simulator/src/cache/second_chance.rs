@@ -1,4 +1,5 @@
-//! Replaces the oldest block: always (FIFO), or if it was not used since the last inspection (CLOCK).
+//! Replaces the oldest block: always (FIFO), or only if it was not used since the last inspection
+//! (CLOCK).
 
 use super::frame::FrameList;
 use super::{Frame, List, NONE, flag};

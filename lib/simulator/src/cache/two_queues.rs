@@ -1,5 +1,6 @@
-//! 2Q, full version (Johnson and Shasha 1994, section 3): a block that is new goes through a queue; only one that comes
-//! again soon after it has left that queue gets into the LRU list. A scan passes without taking the list with it.
+//! 2Q, full version (Johnson and Shasha 1994, section 3). A new block passes through a queue. Only
+//! a block that is used again soon after it has left that queue enters the LRU list. A scan does
+//! not displace the LRU list.
 
 use super::frame::FrameList;
 use super::ghosts::Ghosts;

@@ -2,8 +2,9 @@
 
 use crate::config::Disk;
 
-/// Nanoseconds until the first byte moves: nothing to position where the last access ended, else a seek that grows with
-/// the square root of its distance (the arm accelerates half the way; Ruemmler and Wilkes 1994) and half a turn.
+/// Returns the nanoseconds until the first byte moves. An access where the last one ended needs no
+/// positioning. Otherwise it takes half a rotation and a seek that grows with the square root of
+/// the distance (the arm accelerates half the way; Ruemmler and Wilkes 1994).
 #[inline]
 pub(super) fn position(disk: &Disk, head: Option<u64>, at: u64, write: bool) -> u64 {
     let latency = if write { disk.write_latency } else { disk.read_latency };
@@ -18,13 +19,13 @@ pub(super) fn position(disk: &Disk, head: Option<u64>, at: u64, write: bool) -> 
     latency + disk.min_seek + (seek + 0.5) as u64 + disk.rotation / 2
 }
 
-/// Nanoseconds in which a device moves so many bytes.
+/// Returns the nanoseconds in which a device moves this many bytes.
 #[inline]
 pub(super) fn transfer(disk: &Disk, bytes: u64, write: bool) -> u64 {
     moving(if write { disk.write_rate } else { disk.read_rate }, bytes)
 }
 
-/// Nanoseconds in which bytes move at a rate, rounded up.
+/// Returns the nanoseconds in which bytes move at a rate, rounded up.
 #[inline]
 pub(super) fn moving(rate: u64, bytes: u64) -> u64 {
     if rate == 0 {

@@ -1,4 +1,5 @@
-//! Layout of files on the disks: consecutive in one address space, which is striped over the devices.
+//! Layout of files on the disks: consecutive in one address space, which is striped over the
+//! devices.
 
 use crate::config::Disk;
 
@@ -25,7 +26,7 @@ impl Layout {
     }
 }
 
-/// A piece of a transfer on one device.
+/// Part of a transfer on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TransferPart {
     pub(super) device: u32,
@@ -34,7 +35,8 @@ pub(super) struct TransferPart {
     pub(super) bytes: u64,
 }
 
-/// The pieces of a range of addresses, one for each device that it touches: stripes of one device follow each other there.
+/// Returns the parts of a range of addresses, one for each device in it. Stripes of one device are
+/// consecutive on the device.
 pub(super) fn pieces(disk: &Disk, address: u64, bytes: u64) -> impl Iterator<Item = TransferPart> {
     let (stripe, devices) = (disk.stripe, u64::from(disk.devices));
     let end = address.saturating_add(bytes);

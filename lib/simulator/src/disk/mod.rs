@@ -1,4 +1,4 @@
-//! Disks: from a range of addresses to the time at which it has moved.
+//! Disks: computes when a range of addresses has been transferred.
 
 mod access;
 mod layout;
@@ -14,22 +14,23 @@ use queued::{Device, Parts};
 use serde::Serialize;
 use simple::Simple;
 
-/// What the disks did.
+/// Totals of the disks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DiskTotals {
-    /// Transfers.
+    /// Number of read transfers.
     pub reads: u64,
-    /// Transfers.
+    /// Number of write transfers.
     pub writes: u64,
-    /// Bytes.
+    /// Bytes read.
     pub bytes_read: u64,
-    /// Bytes.
+    /// Bytes written.
     pub bytes_written: u64,
-    /// Nanoseconds in which a device had something to do, all devices together; without queues the sum of service times.
+    /// Nanoseconds in which a device was busy, summed over devices; without queues the sum of
+    /// service times.
     pub busy: u64,
     /// Nanoseconds that parts of transfers waited in queues.
     pub queued: u64,
-    /// Parts that waited at one device at the same time, at most.
+    /// Maximum number of parts that waited at one device at the same time.
     pub longest_queue: u32,
 }
 
@@ -39,7 +40,7 @@ pub(super) struct Disks {
     simple: Simple,
     devices: Vec<Device>,
     parts: Parts,
-    /// When the link is free.
+    /// Time at which the link is free.
     link: u64,
     totals: DiskTotals,
 }
@@ -57,7 +58,7 @@ impl Disks {
         }
     }
 
-    /// Begins a transfer: in how many parts it will be done.
+    /// Begins a transfer and returns the number of its parts.
     #[inline]
     pub(super) fn begin(
         &mut self,
@@ -85,7 +86,7 @@ impl Disks {
         for piece in layout::pieces(&self.config, address, bytes) {
             let part = self.parts.add(transfer, write, piece, now);
             let device = &mut self.devices[piece.device as usize];
-            if let Some(done) = device.come(&self.config, &self.parts, part, now) {
+            if let Some(done) = device.arrive(&self.config, &self.parts, part, now) {
                 events.push(done, Event::Part(part));
             }
             parts += 1;
@@ -93,7 +94,8 @@ impl Disks {
         parts
     }
 
-    /// A part is done: transfer, bytes, whether they were written. `None`: only the device is done with it.
+    /// Completes a part: returns the transfer, the bytes, and whether they were written. `None` if
+    /// only the device has finished and the part now uses the link.
     #[inline]
     pub(super) fn end(&mut self, part: u32, now: u64, events: &mut Events) -> Option<(u32, u64, bool)> {
         let under_way = self.parts.get(part);
@@ -103,7 +105,7 @@ impl Disks {
             if let Some((next, at)) = self.devices[device as usize].done(&self.config, &self.parts, now) {
                 events.push(at, Event::Part(next));
             }
-            // Its first bytes took the link before its last left the device.
+            // The first bytes of the part used the link before the last bytes left the device.
             let moving = access::moving(self.config.link_rate, bytes);
             self.link = now.max(self.link.saturating_add(moving));
             if self.link > now {

@@ -1,17 +1,18 @@
-//! A device with a queue: `channels` accesses at a time, whose positioning overlaps and whose bytes share one bus.
+//! A device with a queue: it serves `channels` accesses at a time, whose positioning overlaps and
+//! whose bytes share one bus.
 
 use super::access::{position, transfer};
 use super::layout::TransferPart;
 use crate::config::{Disk, Order};
 
-/// A piece of a transfer that waits or is served.
+/// Part of a transfer that waits or is being served.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) transfer: u32,
     pub(super) write: bool,
     pub(super) piece: TransferPart,
     came: u64,
-    /// The device is done with it; it is on the link.
+    /// True after the device has finished and while the part uses the link.
     pub(super) on_link: bool,
 }
 
@@ -19,11 +20,11 @@ pub(super) struct Part {
 pub(super) struct Device {
     head: Option<u64>,
     active: u32,
-    /// When the bus is free.
+    /// Time at which the bus is free.
     bus: u64,
-    /// In order of their coming.
+    /// Waiting parts in order of arrival.
     waiting: std::collections::VecDeque<u32>,
-    /// When it last had nothing to do, or was last accounted for.
+    /// Time of the last change from idle, or of the last accounting.
     since: u64,
     pub(super) busy: u64,
     /// Time that parts waited before they were served.
@@ -31,7 +32,7 @@ pub(super) struct Device {
     pub(super) longest: u32,
 }
 
-/// Parts by number, with room used again.
+/// Parts by number. Numbers of finished parts are reused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
     all: Vec<Part>,
@@ -67,8 +68,8 @@ impl Parts {
 }
 
 impl Device {
-    /// A part comes: when it will be done, if it is served at once.
-    pub(super) fn come(&mut self, disk: &Disk, parts: &Parts, part: u32, now: u64) -> Option<u64> {
+    /// Adds a part. Returns its completion time if it is served at once.
+    pub(super) fn arrive(&mut self, disk: &Disk, parts: &Parts, part: u32, now: u64) -> Option<u64> {
         if self.active < disk.channels {
             return Some(self.serve(disk, parts, part, now));
         }
@@ -77,7 +78,7 @@ impl Device {
         None
     }
 
-    /// A part is done: the next one, and when that will be done.
+    /// Completes a part. Returns the next part and its completion time.
     pub(super) fn done(&mut self, disk: &Disk, parts: &Parts, now: u64) -> Option<(u32, u64)> {
         self.active -= 1;
         if self.active == 0 {

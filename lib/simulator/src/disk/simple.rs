@@ -1,5 +1,5 @@
-//! The paper's disks: when an access completes depends on its place and how far that is from the access before it, not on
-//! what else is under way (section 6.1).
+//! The paper's disks: the completion time of an access depends on its location and its distance
+//! from the previous access, not on other accesses in progress (section 6.1).
 
 use super::access::{position, transfer};
 use crate::config::Disk;
@@ -11,7 +11,7 @@ pub(super) struct Simple {
 }
 
 impl Simple {
-    /// How long an access takes.
+    /// Returns the duration of an access.
     #[inline]
     pub(super) fn access(&mut self, disk: &Disk, address: u64, bytes: u64, write: bool) -> u64 {
         let takes = position(disk, self.head, address, write) + transfer(disk, bytes, write);

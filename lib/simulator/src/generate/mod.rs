@@ -1,10 +1,10 @@
-//! Models of the seven programs that Miller traced in 1990: generators with the parameters of his Tables 1 and 2 and his
-//! text. They are models: the traces themselves are not public.
+//! Models of the seven programs that Miller traced in 1990: generators with the parameters of his
+//! Tables 1 and 2 and his text. The original traces are not public.
 //!
 //! | module | role |
 //! |---|---|
-//! | [`model`] | the parameters, program by program, and where each is from |
-//! | `pattern` | from parameters to requests |
+//! | [`model`] | parameters of each program and their sources |
+//! | `pattern` | generates requests from parameters |
 
 pub mod model;
 mod pattern;

@@ -1,25 +1,27 @@
 //! Parameters of the seven programs.
 //!
-//! Table 1 gives processor time, size of the data set, bytes moved and number of requests; Table 2 gives rates of reads
-//! and writes, from which come their shares. The two tables disagree by 3 to 8.5 % in bytes; if Table 1's MB is a million
-//! bytes and Table 2's is 2^20, by −1.6 to +3.5 %, so that is how they are read here. Two cells of Table 1 are exchanged
-//! (average sizes of venus and upw) and one of Table 2 is ten times too small (bytes written by upw): the others
-//! contradict them; see `docs/guide/simulate.md`.
+//! Table 1 gives processor time, size of the data set, bytes moved and number of requests. Table 2
+//! gives rates of reads and writes, from which the shares of reads and writes are derived. In bytes
+//! the two tables disagree by 3 to 8.5 %. With 10^6 bytes per MB in Table 1 and 2^20 in Table 2
+//! they disagree by −1.6 to +3.5 %, so they are read in this way here. Two cells of Table 1 are
+//! exchanged (average sizes of venus and upw), and one of Table 2 is ten times too small (bytes
+//! written by upw): the other cells contradict them. See `docs/guide/simulate.md`.
 //!
-//! What neither the tables nor the text say is ours: `input`, `output`, `burst`, files of programs other than venus.
+//! The parameters that neither the tables nor the text contain are assumptions: `input`, `output`,
+//! `burst`, and the files of programs other than venus.
 
 use serde::Serialize;
 
-/// A program. Sizes in bytes, times in nanoseconds of processor time.
+/// Model of a program. Sizes are in bytes, times in nanoseconds of processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Model {
-    /// As in the paper.
+    /// Name in the paper.
     pub name: &'static str,
-    /// What it computes.
+    /// Description of the computation.
     pub what: &'static str,
     /// Table 1: running time.
     pub cpu: u64,
-    /// Table 1: total data size; upw's, which is missing, is what it moves.
+    /// Table 1: total data size. upw's, which is missing, is the number of bytes it moves.
     pub data: u64,
     /// Table 1: total I/O done.
     pub moved: u64,
@@ -29,38 +31,39 @@ pub struct Model {
     pub per_second: [f64; 2],
     /// Table 2: MB (2^20 bytes) per second, read and written.
     pub rates: [f64; 2],
-    /// Large files. Six for venus (section 6.2), else ours.
+    /// Number of large files. Six for venus (section 6.2), else an assumption.
     pub files: u32,
     /// Order of requests within a pass over the files.
     pub order: Order,
-    /// Section 5.1: what the requests are for.
+    /// Section 5.1: purpose of the requests.
     pub kind: Kind,
-    /// Requests do not wait (section 6.2: les alone).
+    /// True if requests are asynchronous (section 6.2: only les).
     pub is_async: bool,
-    /// Bytes per second of processor time while it does I/O in a cycle (section 5.1: more than 200 MB/s over several
-    /// seconds for those that stage data); between, it computes. Ours.
+    /// Bytes per second of processor time during the I/O of a cycle; the rest of the cycle is
+    /// computation. An assumption (section 5.1: more than 200 MB/s over several seconds for
+    /// programs that stage data).
     pub burst: f64,
 }
 
-/// How a program goes through its files in a cycle.
+/// Order in which a program accesses its files in a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// One after the other, each from begin to end.
+    /// One file after the other, each from begin to end.
     Sequential,
-    /// From one file to the next with each request, each from begin to end (section 4.2: venus).
+    /// The next file with each request, each file from begin to end (section 4.2: venus).
     Interleaved,
-    /// Blocks of a sparse matrix: some are left out, others come again.
+    /// Blocks of a sparse matrix: some are skipped, others are accessed again.
     Sparse,
 }
 
-/// Section 5.1.
+/// Purpose of the requests (section 5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Reads its begin, writes its end; results come throughout the run.
+    /// Reads at the beginning, writes at the end; results are written throughout the run.
     Required,
-    /// In each cycle reads and writes what does not fit into memory.
+    /// Reads and writes in each cycle the data that does not fit into memory.
     Staging,
 }
 
@@ -71,7 +74,7 @@ const fn mb(value: f64) -> u64 {
     (value * MB) as u64
 }
 
-/// All seven, by name.
+/// All seven models, by name.
 pub const MODELS: [Model; 7] = [
     Model {
         name: "bvi",
@@ -156,7 +159,7 @@ pub const MODELS: [Model; 7] = [
         moved: mb(61.5),
         requests: 1840,
         per_second: [0.037, 3.05],
-        // The second figure is printed as 0.0100: 3.05 writes of 32.7 KB are 0.0974.
+        // The second figure is printed as 0.0100, but 3.05 writes of 32.7 KB are 0.0974.
         rates: [0.0012, 0.0974],
         files: 1,
         order: Order::Sequential,
@@ -181,7 +184,7 @@ pub const MODELS: [Model; 7] = [
     },
 ];
 
-/// The model of this name.
+/// Returns the model of this name.
 #[must_use]
 pub fn named(name: &str) -> Option<&'static Model> {
     MODELS.iter().find(|model| model.name == name)

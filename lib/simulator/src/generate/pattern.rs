@@ -1,12 +1,12 @@
-//! From the parameters of a model to its requests.
+//! Generates the requests of a model from its parameters.
 
 use super::model::{Kind, Model, Order};
 use crate::{Request, Workload};
 
-/// What a model does, as requests.
+/// Requests of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generated {
-    /// In order.
+    /// Requests in order.
     pub requests: Vec<Request>,
     /// Processor time after the start of the last request, nanoseconds.
     pub rest: u64,
@@ -17,15 +17,16 @@ pub struct Generated {
 }
 
 impl Generated {
-    /// As a program to be simulated.
+    /// Returns the requests as a workload of one program.
     #[must_use]
     pub fn workload(self, name: &str) -> Workload {
         Workload::of(name, self.requests, self.rest)
     }
 }
 
-/// The requests of a model. `seconds`: only the first so many of processor time; `seed`: of the variation of
-/// computing between requests (10 % to either side) and of the choice of blocks of sparse matrices.
+/// Generates the requests of a model, only those of the first `seconds` of processor time if given.
+/// `seed` determines the variation of computation between requests (10 % to either side) and the
+/// choice of blocks of sparse matrices.
 #[must_use]
 pub fn generate(model: &Model, seconds: Option<f64>, seed: u64) -> Generated {
     let mut plan = Plan::of(model, seed);
@@ -41,7 +42,7 @@ pub fn generate(model: &Model, seconds: Option<f64>, seed: u64) -> Generated {
         if cpu + request.cpu > until && seconds.is_some() {
             break;
         }
-        // The variation before the last request has not evened out.
+        // The variation before the last request has not been compensated.
         request.cpu = request.cpu.min(until - cpu);
         cpu += request.cpu;
         made.requests.push(request);
@@ -50,7 +51,7 @@ pub fn generate(model: &Model, seconds: Option<f64>, seed: u64) -> Generated {
     made
 }
 
-/// A file, and where it is read and written next.
+/// A file, with the positions of its next read and write.
 #[derive(Clone, Debug)]
 struct File {
     name: String,
@@ -61,22 +62,22 @@ struct File {
 const READ: usize = 0;
 const WRITE: usize = 1;
 
-/// The parameters, worked out.
+/// Parameters derived from a model.
 struct Plan {
     model: Model,
-    /// Of a read, of a write.
+    /// Size of a read and of a write.
     sizes: [u64; 2],
-    /// Reads and writes of the whole run.
+    /// Number of reads and writes of the whole run.
     counts: [u64; 2],
     cycles: u64,
     files: Vec<File>,
-    /// The file of the next read, of the next write.
+    /// File of the next read and of the next write.
     turn: [usize; 2],
-    /// Requests made.
+    /// Number of reads and writes made.
     done: [u64; 2],
     cycle: u64,
     random: Random,
-    /// What the variation of computing has given or taken so far, nanoseconds.
+    /// Sum of the variations of computation so far, nanoseconds.
     debt: i64,
 }
 
@@ -87,7 +88,7 @@ impl Plan {
         let counts = [model.requests - writes, writes];
         let written = model.moved as f64 * share(model.rates);
         let bytes = [model.moved as f64 - written, written];
-        // Whole words of a Cray.
+        // Multiples of a Cray word.
         let sizes = [READ, WRITE].map(|way| (bytes[way] / counts[way] as f64 / 8.0).round() as u64 * 8);
         let cycles = match model.kind {
             Kind::Staging => (written / model.data as f64).round().max(1.0) as u64,
@@ -119,7 +120,7 @@ impl Plan {
         }
     }
 
-    /// Requests of one way that are done when a cycle ends.
+    /// Returns the number of requests in one direction that are done when a cycle ends.
     fn until(&self, way: usize, cycle: u64) -> u64 {
         (u128::from(self.counts[way]) * u128::from(cycle) / u128::from(self.cycles)) as u64
     }
@@ -152,8 +153,8 @@ impl Plan {
         })
     }
 
-    /// Reads and writes take turns so that both are through at the end of the cycle; a program that does no more than it
-    /// must reads first and writes last.
+    /// Returns the direction of the next request. Reads and writes alternate so that both complete
+    /// at the end of the cycle; a program with required I/O only reads first and writes last.
     fn way(&self) -> usize {
         let [reads, writes] = [READ, WRITE].map(|way| {
             let (from, to) = (self.until(way, self.cycle - 1), self.until(way, self.cycle));
@@ -161,7 +162,7 @@ impl Plan {
         });
         let is_write = match self.model.kind {
             Kind::Required => reads.0 == reads.1,
-            // The next one is of the way that is further behind; reads go first.
+            // The next request has the direction that is further behind; reads are preferred.
             Kind::Staging => (reads.0 + 1) * writes.1 > (writes.0 + 1) * reads.1,
         };
         if reads.0 == reads.1 {
@@ -173,8 +174,9 @@ impl Plan {
         }
     }
 
-    /// Processor time before a request: the cycle's requests come at the rate of the burst, and what is left of the cycle
-    /// is computed before them, or, of a program that does no more than it must, between its reads and its writes.
+    /// Returns the processor time before a request. The requests of a cycle are made at the rate of
+    /// the burst. The rest of the cycle is computed before them, or, in a program with required I/O
+    /// only, between its reads and its writes.
     fn cpu(&mut self, begins: bool, way: usize) -> u64 {
         let Model { cpu, moved, burst, kind, .. } = self.model;
         let in_burst = (moved as f64 / burst * 1e9).min(cpu as f64);
@@ -186,7 +188,7 @@ impl Plan {
             _ => 0.0,
         };
         let varied = each * (0.9 + 0.2 * self.random.unit());
-        // The variation evens out, so that a run takes the processor time that it should.
+        // Compensate the variation, so that a run takes its specified processor time.
         let wanted = varied + pause - self.debt as f64;
         let given = wanted.max(0.0).round();
         self.debt += (given - each - pause).round() as i64;
@@ -200,7 +202,7 @@ impl Plan {
             Kind::Staging => self.turn[way],
         };
         let many = self.files.len();
-        // Sparse blocks have the size of a read, whatever of them is written.
+        // Sparse blocks have the size of a read, even if only part of a block is written.
         let step = if self.model.order == Order::Sparse { self.sizes[READ] } else { size };
         let file = &mut self.files[nth];
         let offset = file.next[way];
@@ -227,11 +229,12 @@ fn round_to(size: u64, unit: u64) -> u64 {
     ((size + unit / 2) / unit).max(1) * unit
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): enough for variation, the same everywhere.
+/// SplitMix64 (Steele, Lea and Flood 2014): sufficient for the variation, and the same on all
+/// platforms.
 struct Random(u64);
 
 impl Random {
-    /// From 0 to below 1.
+    /// Returns a number in [0, 1).
     fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;

@@ -1,4 +1,4 @@
-//! The models against the paper's tables.
+//! Compares the models with the paper's tables.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,8 @@ const TABLE_1: [(&str, [f64; 5]); 7] = [
     ("venus", [55.2, 16_712.0, 34_904.0, 44.1, 92.0]),
 ];
 
-/// Table 2: MB (2^20) per second read, written, requests per second read, written, average KB, ratio. 0: wrong in print.
+/// Table 2: MB (2^20) per second read, written, requests per second read, written, average KB,
+/// ratio. 0: misprint.
 const TABLE_2: [(&str, [f64; 6]); 7] = [
     ("bvi", [12.3, 5.34, 913.0, 185.0, 16.1, 2.31]),
     ("ccm", [4.25, 3.96, 135.0, 128.0, 31.9, 1.07]),
@@ -33,7 +34,7 @@ fn near(what: &str, ours: f64, paper: f64, within: f64) {
 }
 
 #[test]
-fn the_tables_of_the_paper_come_out() {
+fn models_reproduce_the_tables_of_the_paper() {
     for ((model, (name, first)), (_, second)) in MODELS.iter().zip(TABLE_1).zip(TABLE_2) {
         assert_eq!(model.name, name);
         let made = generate(model, None, 1);
@@ -53,7 +54,7 @@ fn the_tables_of_the_paper_come_out() {
         for (nth, (ours, paper)) in ours.into_iter().zip(first).enumerate() {
             near(&format!("{name}, table 1, {nth}"), ours, paper, 0.1);
         }
-        // What the generator was given.
+        // Parameters of the generator.
         for (nth, within) in [(0, 0.02), (1, 0.001), (2, 0.0)] {
             near(&format!("{name}, given {nth}"), ours[nth], first[nth], within);
         }
@@ -73,7 +74,7 @@ fn the_tables_of_the_paper_come_out() {
 }
 
 #[test]
-fn a_seed_gives_the_same_again_and_another_one_does_not() {
+fn seed_determines_the_requests() {
     let venus = super::named("venus").unwrap();
     let made = |seed| generate(venus, Some(20.0), seed).requests;
     assert_eq!(made(7), made(7));

@@ -6,7 +6,8 @@ use crate::cache::{Cache, flag};
 use crate::observer::Observer;
 
 impl<O: Observer> Storage<'_, O> {
-    /// Reads what follows a request, as long as it, up to the end of the file, as far as blocks can be replaced.
+    /// Reads the range that follows a request, of the same length, up to the end of the file and as
+    /// far as blocks can be replaced.
     #[inline]
     pub(super) fn read_ahead(&mut self, home: &mut Cache, access: &Access, now: u64) {
         let request = access.request;

@@ -5,7 +5,7 @@ use crate::cache::{Cache, NONE, flag};
 use crate::observer::{Observer, Step};
 use crate::workload::Request;
 
-/// Blocks that follow each other and become one transfer.
+/// Consecutive blocks that become one transfer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     file: u32,
@@ -24,7 +24,8 @@ impl Run {
 }
 
 impl<O: Observer> Storage<'_, O> {
-    /// Adds a frame to a run; ends the run before if it does not follow, or is as long as a transfer may be.
+    /// Adds a frame to a run. Ends the run first if the frame does not follow it, or if the run has
+    /// the maximum size of a transfer.
     #[inline]
     pub(super) fn put(
         &mut self,
@@ -56,7 +57,7 @@ impl<O: Observer> Storage<'_, O> {
         }
     }
 
-    /// Gives the run to the disks.
+    /// Submits the run to the disks.
     #[inline]
     pub(super) fn end_run(&mut self, run: &mut Run, _: &mut Cache, access: Option<&mut Access>, now: u64) {
         if run.transfer == NONE {
@@ -70,7 +71,7 @@ impl<O: Observer> Storage<'_, O> {
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "a transfer is all of this")]
+    #[allow(clippy::too_many_arguments, reason = "the parameters describe one transfer")]
     #[inline]
     fn begin(
         &mut self,
@@ -88,7 +89,7 @@ impl<O: Observer> Storage<'_, O> {
         self.transfers.get(transfer).parts = parts;
     }
 
-    /// Moves bytes past the cache.
+    /// Moves bytes without the cache.
     pub(super) fn direct(&mut self, access: &mut Access, offset: u64, length: u64, now: u64) {
         let Request { file, write, .. } = access.request;
         let end = offset + length;
@@ -102,8 +103,8 @@ impl<O: Observer> Storage<'_, O> {
         }
     }
 
-    /// A part of a transfer is done. If that was the last one, `waiters` are those who waited: process, and whether it went
-    /// on meanwhile.
+    /// Completes a part of a transfer. After the last part, `waiters` contains the waiting
+    /// processes, and whether each of them continued meanwhile.
     #[inline]
     pub(crate) fn part_done(&mut self, part: u32, now: u64, waiters: &mut Vec<(u32, bool)>) -> bool {
         let Some((transfer, bytes, write)) = self.disks.end(part, now, &mut self.events) else {
@@ -125,7 +126,7 @@ impl<O: Observer> Storage<'_, O> {
         while let Some(waiter) = self.transfers.pop_waiter(transfer) {
             waiters.push(waiter);
         }
-        // Those who came first go on first.
+        // First come, first served.
         waiters.reverse();
         self.transfers.remove(transfer);
         if let Some(mut home) = self.home.take() {

@@ -6,11 +6,12 @@ use crate::cache::{Cache, flag};
 use crate::events::Event;
 use crate::observer::{Observer, Step};
 
-/// Transfers that are begun before their time when no block can be replaced.
+/// Number of transfers that are started early when no block can be replaced.
 const PRESSURE: u32 = 64;
 
 impl<O: Observer> Storage<'_, O> {
-    /// A block that is written is taken to be written whole: what a program leaves of it is not read first.
+    /// Writes a request to the cache. A block is assumed to be written completely: the remainder of
+    /// a partly written block is not read first.
     #[inline]
     pub(super) fn write(&mut self, home: &mut Cache, access: &mut Access, now: u64) -> Progress {
         let (request, owner) = (access.request, self.owner(access.process));
@@ -47,7 +48,7 @@ impl<O: Observer> Storage<'_, O> {
             }
             access.cursor += 1;
             if home.frame(at).is(flag::READING | flag::WRITING) {
-                // It goes to disk once more when it has arrived.
+                // The block is written to disk again after the current transfer.
                 self.dirty(home, at, now.saturating_add(delay));
             } else if behind && delay > 0 {
                 self.dirty(home, at, now.saturating_add(delay));
@@ -85,7 +86,7 @@ impl<O: Observer> Storage<'_, O> {
         }
     }
 
-    /// Writes what is old enough.
+    /// Writes blocks that are due.
     pub(crate) fn flush(&mut self, now: u64) {
         self.flush_set = false;
         if let Some(mut home) = self.home.take() {
@@ -97,7 +98,7 @@ impl<O: Observer> Storage<'_, O> {
         self.set_flush();
     }
 
-    /// Writes the oldest before their time.
+    /// Writes the oldest dirty blocks early.
     pub(super) fn make_room(&mut self, home: &mut Cache, now: u64) {
         let mut begun = 0;
         for _ in 0..self.dirty.len() {
@@ -108,7 +109,8 @@ impl<O: Observer> Storage<'_, O> {
         }
     }
 
-    /// Writes the oldest dirty block together with the dirty ones around it; false if it is not dirty any more.
+    /// Writes the oldest dirty block together with the dirty blocks around it; returns false if it
+    /// is no longer dirty.
     fn flush_one(&mut self, home: &mut Cache, now: u64) -> bool {
         let Some((at, due)) = self.dirty.pop_front() else { return false };
         let frame = *home.frame(at);
@@ -116,7 +118,7 @@ impl<O: Observer> Storage<'_, O> {
             return false;
         }
         if frame.is(flag::READING | flag::WRITING) {
-            // It is on its way; its time comes again.
+            // It is being transferred and becomes due again.
             let due = now.saturating_add(self.config.delay);
             home.frame_mut(at).due = due;
             self.dirty.push_back((at, due));
@@ -137,7 +139,7 @@ impl<O: Observer> Storage<'_, O> {
         let mut run = Run::new(frame.file, true);
         for block in first..first.saturating_add(most) {
             let Some(at) = writable(home, block) else { break };
-            // Set before it is cleared, so that it stays pinned.
+            // Set WRITING before DIRTY is cleared, so that the frame stays pinned.
             self.put(&mut run, home, at, flag::WRITING, None, now);
             home.clear(at, flag::DIRTY);
         }

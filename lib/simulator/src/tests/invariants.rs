@@ -80,7 +80,8 @@ fn workload() -> impl Strategy<Value = Workload> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 600 }))]
 
-    /// No time is lost or counted twice, each program computes what it has to, each request is counted once.
+    /// No time is lost or counted twice, each program does all its computation, each request is
+    /// counted once.
     #[test]
     fn time_is_conserved(config in machine(), workload in workload()) {
         let outcome = run(&config, &workload);
@@ -108,15 +109,15 @@ proptest! {
         prop_assert!(cache.read_ahead_used <= cache.read_ahead);
     }
 
-    /// The same again is the same.
+    /// Two runs of one simulation have the same outcome.
     #[test]
     fn a_simulation_is_deterministic(config in machine(), workload in workload()) {
         prop_assert_eq!(run(&config, &workload), run(&config, &workload));
     }
 
-    /// What is written comes to disk, all of it, however it gets there.
+    /// All written data reaches the disk.
     #[test]
-    fn nothing_written_is_forgotten(config in machine(), workload in workload()) {
+    fn all_written_data_reaches_the_disk(config in machine(), workload in workload()) {
         let outcome = run(&config, &workload);
         let mut blocks = std::collections::HashSet::new();
         for program in &workload.programs {
@@ -134,7 +135,8 @@ proptest! {
         }
     }
 
-    /// For the same reference string a larger LRU cache holds all that a smaller one holds (Mattson et al. 1970).
+    /// For the same reference string a larger LRU cache holds all blocks that a smaller one holds
+    /// (Mattson et al. 1970).
     #[test]
     fn a_larger_lru_cache_never_misses_more(requests in requests(), size in 1u64..60, more in 0u64..60) {
         let requests: Vec<_> = requests.into_iter().map(|r| Request { is_async: false, ..r }).collect();
@@ -146,9 +148,9 @@ proptest! {
         prop_assert!(misses(size + more) <= misses(size));
     }
 
-    /// LRU, FIFO and CLOCK against lists that are searched from end to end.
+    /// Compares LRU, FIFO and CLOCK with a model that searches plain lists.
     #[test]
-    fn policies_replace_what_they_say(references in proptest::collection::vec(0u64..30, 1..300), size in 1usize..25) {
+    fn policies_match_a_plain_model(references in proptest::collection::vec(0u64..30, 1..300), size in 1usize..25) {
         let requests = references.iter().map(|block| request(0, false, block * BLOCK, BLOCK)).collect();
         let workload = Workload::of("p", requests, 0);
         for policy in [Policy::Lru, Policy::Fifo, Policy::Clock] {
@@ -159,7 +161,7 @@ proptest! {
     }
 }
 
-/// Oldest first; with CLOCK, whether it was used.
+/// Counts misses of a plain list in order of age. The flag is CLOCK's use bit.
 fn simple(policy: Policy, references: &[u64], size: usize) -> u64 {
     let mut held: VecDeque<(u64, bool)> = VecDeque::new();
     let mut misses = 0;

@@ -1,4 +1,4 @@
-//! The simulator against closed forms, against invariants, and against a cache written down in the simplest way.
+//! Tests of the simulator: closed forms, invariants, and a plain model of the cache.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ const BLOCK: u64 = 4096;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// Nothing costs anything but the disk: 2 ms to position, 1 ns a byte.
+/// Returns a machine on which only the disk takes time: 2 ms to position, 1 ns per byte.
 fn plain() -> Config {
     Config {
         processors: 1,
@@ -50,7 +50,7 @@ fn request(cpu: u64, write: bool, offset: u64, length: u64) -> Request {
     Request { cpu, offset, length, file: 0, write, is_async: false, sequential: false }
 }
 
-/// What a disk of `plain` takes for so many bytes.
+/// Returns the time in which a disk of `plain` serves this many bytes.
 fn service(bytes: u64) -> u64 {
     2 * MS + bytes
 }

@@ -1,4 +1,5 @@
-//! The paper's findings, with models of its programs. `docs/guide/simulate.md` has the table, and why ours differ where they do.
+//! The paper's findings, checked with models of its programs. `docs/guide/simulate.md` has the
+//! table and explains the differences.
 
 use super::*;
 use crate::generate::{Model, generate, named};
@@ -17,13 +18,15 @@ fn seconds(time: u64) -> f64 {
 
 fn cray(storage: &str, megabytes: u64, write_behind: bool) -> Config {
     let config = presets::named(storage).unwrap();
-    // Blocks of the paper's cache are not told; larger ones than the preset's make the tests quicker.
+    // The paper does not state the block size of its cache. Larger blocks than the preset's make
+    // the tests faster.
     let cache = Cache { size: megabytes * MB, block: 16 << 10, ..config.cache.clone() };
     Config { cache, write_behind, ..config }
 }
 
-/// Section 6.2: write-behind brings the idle time of two venus with 128 MB from 211 s to 1 s; without idling they take
-/// 761 s (figure 8). Ours has less than 211 s if completion depends on location alone, and more if bytes move at 9.6 MB/s.
+/// Section 6.2: write-behind reduces the idle time of two venus with 128 MB from 211 s to 1 s;
+/// without idling they take 761 s (figure 8). The simulated idle time is less than 211 s if
+/// completion depends on location alone, and more if bytes move at 9.6 MB/s.
 #[test]
 fn write_behind_keeps_two_venus_running() {
     let venus = model("venus", 2);
@@ -36,7 +39,8 @@ fn write_behind_keeps_two_venus_running() {
     assert!(location > 20.0 && location < 211.0 && rate > 211.0, "{location} and {rate}");
 }
 
-/// Figure 8: idle time falls with the size of the cache, from far more than the run takes to almost nothing when both data sets fit.
+/// Figure 8: idle time decreases with the size of the cache, from far more than the run takes to
+/// almost nothing when both data sets fit.
 #[test]
 fn idle_time_falls_with_the_cache() {
     let venus = model("venus", 2);
@@ -45,7 +49,8 @@ fn idle_time_falls_with_the_cache() {
     assert!(idle[0] > 100.0 && idle[5] < 1.0, "{idle:?}");
 }
 
-/// Figures 6 and 7: with read-ahead and write-behind the disks are as unevenly used as programs ask.
+/// Figures 6 and 7: with read-ahead and write-behind the load of the disks is as uneven as the
+/// requests of the programs.
 #[test]
 fn the_data_rate_stays_bursty() {
     let venus = model("venus", 2);
@@ -65,10 +70,11 @@ fn the_data_rate_stays_bursty() {
     }
 }
 
-/// Section 6.3: in an SSD of 32 MW all but one use the processor for more than 99 %. Ours has two below, forma and bvi: both
-/// read their data from disk once, in requests of 32 and 16 KB, each of which is waited for.
+/// Section 6.3: in an SSD of 32 MW all programs but one use the processor for more than 99 %. In
+/// the simulation two are below, forma and bvi: both read their data from disk once, in requests of
+/// 32 and 16 KB, and wait for each of them.
 #[test]
-fn in_an_ssd_programs_hardly_wait() {
+fn programs_hardly_wait_with_an_ssd() {
     for (name, least) in [
         ("bvi", 0.97),
         ("ccm", 0.99),
@@ -83,11 +89,12 @@ fn in_an_ssd_programs_hardly_wait() {
     }
 }
 
-/// Section 6.3: with 8 MB gcm waits about a second. It does so while it reads its 22 MB of input, and how long depends on how
-/// fast it asks for them, which the paper does not say: with the 10 MB/s of the model the disk of 9.6 MB/s nearly keeps up;
-/// a program that computes little meanwhile waits the second of the paper.
+/// Section 6.3: with 8 MB gcm waits about a second. It waits while it reads its 22 MB of input. The
+/// duration depends on the rate of its requests, which the paper does not state. With the 10 MB/s
+/// of the model the disk of 9.6 MB/s nearly keeps up. A program that computes little meanwhile
+/// waits the second of the paper.
 #[test]
-fn gcm_hardly_waits_anywhere() {
+fn gcm_hardly_waits() {
     let idle = |burst: f64| {
         let gcm = Model { burst, ..*named("gcm").unwrap() };
         seconds(run(&cray("cray", 8, true), &generate(&gcm, None, 1).workload("gcm")).idle())
@@ -96,7 +103,7 @@ fn gcm_hardly_waits_anywhere() {
     assert!((0.9..1.1).contains(&idle(50e6)) && (0.9..1.1).contains(&idle(100e6)));
 }
 
-/// Section 6.2: to limit the blocks of a process does not help.
+/// Section 6.2: a limit of the blocks per process does not help.
 #[test]
 fn a_limit_does_not_help() {
     let venus = model("venus", 2);

@@ -14,7 +14,7 @@ fn spread(interval: i64, most: usize, requests: &[(&'static str, i64, i64, i64)]
 }
 
 #[test]
-fn bytes_are_spread_over_the_time_they_took() {
+fn bytes_are_distributed_over_the_duration() {
     let bursts = spread(
         10,
         100,
@@ -28,7 +28,7 @@ fn bytes_are_spread_over_the_time_they_took() {
     );
     let rows: Vec<_> =
         bursts.series.iter().map(|one| (one.begin, one.read, one.written, one.requests)).collect();
-    // 80 bytes in 40 ns are 2 each; 7 bytes from 25 to 35: 3.5 until 30, rounded down.
+    // 80 bytes in 40 ns are 2 per ns; 7 bytes from 25 to 35: 3.5 until 30, rounded down.
     let expected = [
         (0, 110, 0, 2),
         (10, 20, 0, 1),
@@ -43,7 +43,8 @@ fn bytes_are_spread_over_the_time_they_took() {
     assert_eq!((bursts.read.bytes, bursts.written.bytes, bursts.total.bytes), (183, 7, 190));
     // 110 bytes in 10 ns.
     assert_eq!((bursts.total.peak, bursts.total.peak_at, bursts.total.active), (110.0 / 1e-8, Some(0), 6));
-    // 110, 20, 23, 24, 10 and 3 bytes, and 4 intervals without: all but 110 are below a quarter, 10 and 3 below a tenth.
+    // 110, 20, 23, 24, 10 and 3 bytes, and 4 intervals without bytes: all but 110 are below a
+    // quarter, 10 and 3 below a tenth.
     let below: Vec<_> = bursts.total.below.iter().map(|row| (row.of_peak, row.share)).collect();
     assert_eq!(below[..5], [(0.01, 0.4), (0.05, 0.5), (0.1, 0.6), (0.25, 0.9), (0.33, 0.9)]);
     let quantiles: Vec<_> =
@@ -54,10 +55,10 @@ fn bytes_are_spread_over_the_time_they_took() {
     );
 }
 
-/// Carns et al. 2011, section IV: "For 98% of the time, the I/O system was utilized at less than 33% of peak"; the mean 1,984 and
-/// the peak 35,890 MiB/s.
+/// Carns et al. 2011, section IV: "For 98% of the time, the I/O system was utilized at less than
+/// 33% of peak"; the mean is 1,984 and the peak 35,890 MiB/s.
 #[test]
-fn the_figures_of_intrepid_come_out() {
+fn figures_of_intrepid_are_reproduced() {
     const MIB: i64 = 1 << 20;
     let minute = 60 * SECOND;
     let mut requests = vec![("read", 0, minute, 35_890 * 60 * MIB)];
@@ -76,10 +77,11 @@ fn the_figures_of_intrepid_come_out() {
 
 /// Table III: a period is a run of minutes below 5 % of the peak.
 #[test]
-fn idle_periods_are_runs_of_calm_intervals() {
+fn idle_periods_are_runs_of_quiet_intervals() {
     let minute = 60 * SECOND;
     let mut requests = Vec::new();
-    // Minutes 0 and 100: 1000 bytes. 10 to 20: 49, which is calm; 21: 50, which is not. Nothing else.
+    // Minutes 0 and 100: 1000 bytes. 10 to 20: 49 bytes, below the threshold; 21: 50 bytes, not
+    // below. No other bytes.
     requests.push(("read", 0, minute, 1000));
     requests.extend((10..=20).map(|i| ("read", i * minute, minute, 49)));
     requests.push(("read", 21 * minute, minute, 50));
@@ -102,7 +104,7 @@ fn idle_periods_are_runs_of_calm_intervals() {
 }
 
 #[test]
-fn too_many_intervals_become_half_as_many() {
+fn too_many_intervals_are_merged_in_pairs() {
     let requests: Vec<_> = (0..1000).map(|i| ("read", i * 20, 10, 1 + i)).collect();
     let bursts = spread(10, 64, &requests);
     assert!(bursts.series.len() <= 64 && bursts.interval > 10 && bursts.asked == 10, "{bursts:?}");
@@ -138,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn time_is_idle_or_it_is_not(
+    fn idle_periods_match_a_plain_model(
         requests in prop::collection::vec((0i64..2_000, 0i64..100), 1..60),
         shortest in 1u64..20,
         most in 2usize..40,
@@ -152,7 +154,8 @@ proptest! {
         let begin = requests.iter().map(|one| one.0).min().unwrap();
         let end = requests.iter().map(|one| one.0 + one.1).max().unwrap();
         prop_assert_eq!(none.total, (end - begin) as u64);
-        // What is idle at each moment, if pauses below the shortest are not; a request without duration ends one, too.
+        // Expected idle moments, without pauses below the shortest; a request without duration ends
+        // a pause, too.
         let mut cuts: Vec<i64> = requests.iter().filter(|one| one.1 == 0).map(|one| one.0).collect();
         cuts.sort_unstable();
         let mut pauses = Vec::new();

@@ -1,21 +1,22 @@
-//! The most common values by Darshan's rule: a table of the first 32 distinct ones.
+//! Most common values by Darshan's rule: a table of the first 32 distinct values.
 
-/// Distinct values that are counted; further ones are ignored (`DARSHAN_COMMON_VAL_MAX_RUNTIME_COUNT`).
+/// Maximum number of distinct values that are counted; further ones are ignored
+/// (`DARSHAN_COMMON_VAL_MAX_RUNTIME_COUNT`).
 const MOST: usize = 32;
-/// Entries of merged tables that may wait before equal values are joined.
+/// Maximum number of entries of merged tables before equal values are joined.
 const WAITING: usize = 1 << 10;
 
-/// Values and how often each came. 0 takes a place but is never reported, as in Darshan.
+/// Values and their counts. 0 occupies an entry but is never reported, as in Darshan.
 #[derive(Clone, Debug, Default)]
 pub struct Common {
     entries: Vec<(u64, u64)>,
-    /// Where the last value was found.
+    /// Index of the last value.
     last: usize,
     joined: usize,
 }
 
 impl Common {
-    /// Takes in a value. Returns by how many bytes the table grew.
+    /// Adds a value. Returns the number of bytes by which the table grew.
     pub(super) fn add(&mut self, value: u64) -> usize {
         if let Some((last, count)) = self.entries.get_mut(self.last)
             && *last == value
@@ -39,7 +40,7 @@ impl Common {
         0
     }
 
-    /// Takes in another table, all of it: Darshan merges only the four that it reports.
+    /// Merges another table completely; Darshan merges only the four values that it reports.
     pub(super) fn merge(&mut self, other: &Common) {
         self.entries.extend_from_slice(&other.entries);
         if self.entries.len() > WAITING + 2 * self.joined {
@@ -57,7 +58,8 @@ impl Common {
         self.joined = self.entries.len();
     }
 
-    /// The most common values and their counts: by count, then the larger value first. (0, 0) where there are fewer.
+    /// Returns the most common values and their counts: by count, then the larger value first.
+    /// Missing entries are (0, 0).
     #[must_use]
     pub fn most(&self) -> [(u64, u64); 4] {
         let mut all = self.clone();
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thirty_third_value_is_ignored_and_zero_takes_a_place() {
+    fn thirty_third_value_is_ignored_and_zero_takes_an_entry() {
         let full = of((1..=MOST as u64).chain([1000, 1000, 1000]));
         assert_eq!(full.most()[0], (32, 1));
         let with_zero = of((0..MOST as u64).chain([32, 32, 1]));
@@ -103,7 +105,7 @@ mod tests {
             all.merge(&of((0..32).map(|value| 100 * table + value).chain([9_999_999])));
             assert!(all.entries.len() <= 3 * 32 * 1001);
         }
-        // The last value did not fit the tables that were full.
+        // The last value did not fit into the full tables.
         assert_eq!(all.most()[0].1, 1);
         let mut small = of([1, 1, 2]);
         small.merge(&of([2, 2, 3]));

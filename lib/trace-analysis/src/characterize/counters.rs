@@ -1,13 +1,15 @@
-//! The counters of a file: those of Darshan, and some more.
+//! Counters of a file: those of Darshan, and further ones.
 //!
-//! The rules are those of Darshan 3.5 (`darshan-runtime/lib/darshan-posix.c`), for the POSIX module; here they are applied to
-//! every layer. Where MIOT sees calls that Darshan does not, they have counters of their own.
+//! The rules are those of Darshan 3.5 (`darshan-runtime/lib/darshan-posix.c`) for the POSIX module;
+//! here they apply to every layer. Calls that MIOT records and Darshan does not have separate
+//! counters.
 
 use super::common::Common;
 use super::latencies::Latencies;
 use std::sync::LazyLock;
 
-/// Upper bounds of the bins of access sizes, bytes, inclusive; above the last one is the tenth bin.
+/// Inclusive upper bounds of the bins of access sizes in bytes. Larger accesses are in the tenth
+/// bin.
 pub const BINS: [u64; 9] =
     [100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 4 << 20, 10 << 20, 100 << 20, 1 << 30];
 
@@ -15,18 +17,18 @@ pub const BINS: [u64; 9] =
 pub const BIN_NAMES: [&str; 10] =
     ["0_100", "100_1K", "1K_10K", "10K_100K", "100K_1M", "1M_4M", "4M_10M", "10M_100M", "100M_1G", "1G_PLUS"];
 
-/// The bin of an access of so many bytes.
+/// Returns the bin of an access of this many bytes.
 #[must_use]
 pub fn bin(bytes: u64) -> usize {
     BINS.partition_point(|bound| *bound < bytes)
 }
 
-/// From the first begin to the last end, nanoseconds since 1970.
+/// Time from the first begin to the last end, nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// `i64::MAX` if nothing was added.
+    /// Begin; `i64::MAX` if nothing was added.
     pub begin: i64,
-    /// `i64::MIN` if nothing was added.
+    /// End; `i64::MIN` if nothing was added.
     pub end: i64,
 }
 
@@ -37,19 +39,19 @@ impl Default for Span {
 }
 
 impl Span {
-    /// Makes it cover this time too.
+    /// Extends the span by this time.
     pub fn add(&mut self, begin: i64, end: i64) {
         self.begin = self.begin.min(begin);
         self.end = self.end.max(end);
     }
 
-    /// Nothing was added.
+    /// Returns true if nothing was added.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.begin > self.end
     }
 
-    /// Nanoseconds from begin to end; 0 if empty.
+    /// Returns the nanoseconds from begin to end; 0 if empty.
     #[must_use]
     pub fn length(self) -> u64 {
         if self.is_empty() { 0 } else { self.end.abs_diff(self.begin) }
@@ -60,7 +62,8 @@ impl Span {
     }
 }
 
-/// Time of requests, without what overlaps: of a request that began before the end of the last one counts what it adds.
+/// Time of requests without overlaps: a request that began before the end of the last one counts
+/// only with its additional time.
 #[derive(Clone, Copy, Debug)]
 pub struct Timer {
     /// Nanoseconds.
@@ -75,7 +78,7 @@ impl Default for Timer {
 }
 
 impl Timer {
-    /// Takes in a request.
+    /// Adds a request.
     pub(super) fn add(&mut self, begin: i64, end: i64) {
         if end > self.last_end {
             self.total = self.total.saturating_add(end.abs_diff(begin.max(self.last_end)));
@@ -83,32 +86,32 @@ impl Timer {
         }
     }
 
-    /// Times of two records are added, as Darshan's reduction does it.
+    /// Adds the times of two records, as Darshan's reduction does.
     fn merge(&mut self, other: Timer) {
         self.total = self.total.saturating_add(other.total);
     }
 }
 
-/// One read or write.
+/// A read or write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access {
-    /// Where in the file; `None` if the trace does not say, or it cannot be.
+    /// Offset in the file; `None` if the trace does not contain it, or it is impossible.
     pub(super) offset: Option<i64>,
-    /// Its last byte in the file and the highest one, where they are not those that follow from its offset and size.
+    /// Last byte and highest byte in the file, if they do not follow from offset and size.
     pub(super) last: Option<(i64, i64)>,
     /// Bytes moved.
     pub(super) bytes: u64,
     pub(super) begin: i64,
     pub(super) end: i64,
-    /// Its time counts here; that of a copy counts once, not for both files.
+    /// True if the time counts here; the time of a copy counts once, not for both files.
     pub(super) is_timed: bool,
-    /// The buffer was not aligned to 8 bytes.
+    /// True if the buffer was not aligned to 8 bytes.
     pub(super) is_unaligned_in_memory: bool,
-    /// Alignment of the file, bytes; not 0.
+    /// Alignment of the file in bytes; not 0.
     pub(super) block: u64,
 }
 
-/// The reads, or the writes.
+/// Counters of the reads, or of the writes.
 #[derive(Clone, Debug, Default)]
 pub struct Side {
     /// Successful requests (`READS`, `WRITES`).
@@ -117,19 +120,20 @@ pub struct Side {
     pub bytes: u64,
     /// Highest offset of a byte moved (`MAX_BYTE_READ`).
     pub max_byte: u64,
-    /// At an offset right after the last byte of the one before (`CONSEC_READS`).
+    /// Requests at the offset right after the last byte of the previous one (`CONSEC_READS`).
     pub consecutive: u64,
-    /// At an offset above the last byte of the one before, which counts as 0 before the first (`SEQ_READS`).
+    /// Requests at an offset above the last byte of the previous one, which counts as 0 before the
+    /// first (`SEQ_READS`).
     pub sequential: u64,
-    /// Without a known offset: neither of the two.
+    /// Requests without a known offset: neither consecutive nor sequential.
     pub without_offset: u64,
-    /// By size, see [`BINS`] (`SIZE_READ_*`).
+    /// Requests by size, see [`BINS`] (`SIZE_READ_*`).
     pub sizes: [u64; 10],
-    /// Time (`F_READ_TIME`); of writes that of syncs as well.
+    /// Time (`F_READ_TIME`); for writes including syncs.
     pub time: Timer,
-    /// Duration of the slowest (`F_MAX_READ_TIME`), nanoseconds.
+    /// Duration of the slowest request (`F_MAX_READ_TIME`), nanoseconds.
     pub longest: u64,
-    /// Bytes that it moved (`MAX_READ_TIME_SIZE`).
+    /// Bytes moved by the slowest request (`MAX_READ_TIME_SIZE`).
     pub longest_size: u64,
     /// First begin and last end (`F_READ_START_TIMESTAMP`, `F_READ_END_TIMESTAMP`).
     pub span: Span,
@@ -139,7 +143,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// Returns the stride, and by how many bytes it grew.
+    /// Adds an access. Returns the stride, and the number of bytes by which the counters grew.
     fn add(&mut self, access: &Access) -> (u64, usize) {
         let mut stride = 0;
         if let Some(offset) = access.offset {
@@ -189,18 +193,19 @@ impl Side {
     }
 }
 
-/// What only requests that move data have.
+/// Counters that only requests that move data have.
 #[derive(Clone, Debug, Default)]
 pub struct Data {
-    /// A read after a write, or a write after a read (`RW_SWITCHES`).
+    /// Number of reads after a write, and of writes after a read (`RW_SWITCHES`).
     pub switches: u64,
-    /// From or to memory that is not aligned to 8 bytes (`MEM_NOT_ALIGNED`).
+    /// Requests with memory that is not aligned to 8 bytes (`MEM_NOT_ALIGNED`).
     pub memory_not_aligned: u64,
-    /// At an offset that is no multiple of the alignment of the file (`FILE_NOT_ALIGNED`).
+    /// Requests at an offset that is not a multiple of the alignment of the file
+    /// (`FILE_NOT_ALIGNED`).
     pub file_not_aligned: u64,
-    /// Requests without a known offset: they are in no figure that needs one.
+    /// Requests without a known offset; counters that need an offset omit them.
     pub without_offset: u64,
-    /// Bytes written where the trace had seen bytes written before.
+    /// Bytes that overwrite bytes written earlier in the trace.
     pub overwritten: u64,
     /// Sizes of accesses (`ACCESS*`).
     pub access: Common,
@@ -217,34 +222,34 @@ enum LastOperation {
     Write,
 }
 
-/// How often metadata was asked for or changed. Successful requests.
+/// Numbers of successful requests that read or change metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// Opens, duplicates of descriptors included (`OPENS`).
+    /// Opens, including duplicates of descriptors (`OPENS`).
     pub opens: u64,
     /// Duplicates of descriptors (`DUPS`).
     pub dups: u64,
     /// Changes of the position (`SEEKS`).
     pub seeks: u64,
-    /// Questions for attributes (`STATS`).
+    /// Requests for attributes (`STATS`).
     pub stats: u64,
     /// Mappings (`MMAPS`).
     pub mmaps: u64,
-    /// `fsync` and its like (`FSYNCS`).
+    /// `fsync` and similar calls (`FSYNCS`).
     pub fsyncs: u64,
     /// `fdatasync` (`FDSYNCS`).
     pub fdsyncs: u64,
     /// Other syncs and flushes; Darshan has no counter for them.
     pub other_syncs: u64,
-    /// Renamed from this name (`RENAME_SOURCES`).
+    /// Renames from this name (`RENAME_SOURCES`).
     pub rename_sources: u64,
-    /// Renamed to this name (`RENAME_TARGETS`).
+    /// Renames to this name (`RENAME_TARGETS`).
     pub rename_targets: u64,
     /// Closes; Darshan has no counter for them.
     pub closes: u64,
-    /// Other requests on metadata, which Darshan does not see.
+    /// Other metadata requests, which Darshan does not record.
     pub others: u64,
-    /// Requests that failed. They are in no other figure.
+    /// Failed requests. No other counter includes them.
     pub failed: u64,
 }
 
@@ -266,30 +271,30 @@ impl Meta {
     }
 }
 
-/// The counters of one process and file, or of several merged, in one layer.
+/// Counters of one process and file, or of several merged, in one layer.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Counts of requests on metadata, and syncs.
+    /// Numbers of metadata requests and syncs.
     pub meta: Meta,
     /// Time of opens, closes, seeks, stats and renames (`F_META_TIME`).
     pub meta_time: Timer,
-    /// Time of the other requests on metadata.
+    /// Time of the other metadata requests.
     pub other_time: Timer,
     /// Begin of the first open, end of the last (`F_OPEN_START_TIMESTAMP`, `F_OPEN_END_TIMESTAMP`).
     pub open: Span,
-    /// The same of closes.
+    /// Begin of the first close, end of the last.
     pub close: Span,
-    /// All requests, failed ones too.
+    /// First begin and last end of all requests, including failed ones.
     pub span: Span,
     pub(super) read: Option<Box<Side>>,
     pub(super) write: Option<Box<Side>>,
     pub(super) data: Option<Box<Data>>,
-    /// Durations of syncs, and of requests on metadata.
+    /// Durations of syncs and of metadata requests.
     pub(super) sync_latencies: Option<Box<Latencies>>,
     pub(super) meta_latencies: Option<Box<Latencies>>,
 }
 
-/// The kinds of metadata requests that have counters.
+/// Kinds of metadata requests with counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MetaKind {
     Open,
@@ -302,7 +307,7 @@ pub(super) enum MetaKind {
     Other,
 }
 
-/// The kinds of syncs that have counters.
+/// Kinds of syncs with counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SyncKind {
     Fsync,
@@ -310,8 +315,8 @@ pub(super) enum SyncKind {
     Other,
 }
 
-/// The part, made if it is not there.
-fn made<'a, T: Default>(part: &'a mut Option<Box<T>>, grown: &mut usize) -> &'a mut T {
+/// Returns the part, created if it does not exist.
+fn get_or_create<'a, T: Default>(part: &'a mut Option<Box<T>>, grown: &mut usize) -> &'a mut T {
     *grown += if part.is_none() { size_of::<T>() } else { 0 };
     part.get_or_insert_default()
 }
@@ -321,64 +326,65 @@ static NO_DATA: LazyLock<Data> = LazyLock::new(Data::default);
 static NO_LATENCIES: LazyLock<Latencies> = LazyLock::new(Latencies::default);
 
 impl Counters {
-    /// The reads.
+    /// Returns the counters of reads.
     #[must_use]
     pub fn reads(&self) -> &Side {
         self.read.as_deref().unwrap_or(&NO_SIDE)
     }
 
-    /// The writes.
+    /// Returns the counters of writes.
     #[must_use]
     pub fn writes(&self) -> &Side {
         self.write.as_deref().unwrap_or(&NO_SIDE)
     }
 
-    /// What reads and writes share.
+    /// Returns the counters that reads and writes share.
     #[must_use]
     pub fn data(&self) -> &Data {
         self.data.as_deref().unwrap_or(&NO_DATA)
     }
 
-    /// Durations of syncs.
+    /// Returns the durations of syncs.
     #[must_use]
     pub fn sync_latencies(&self) -> &Latencies {
         self.sync_latencies.as_deref().unwrap_or(&NO_LATENCIES)
     }
 
-    /// Durations of requests on metadata.
+    /// Returns the durations of metadata requests.
     #[must_use]
     pub fn meta_latencies(&self) -> &Latencies {
         self.meta_latencies.as_deref().unwrap_or(&NO_LATENCIES)
     }
 
-    /// Bytes read and written.
+    /// Returns the bytes read and written.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.reads().bytes.saturating_add(self.writes().bytes)
     }
 
-    /// Darshan's I/O time, nanoseconds: `READ_TIME + WRITE_TIME + META_TIME`.
+    /// Returns Darshan's I/O time in nanoseconds: `READ_TIME + WRITE_TIME + META_TIME`.
     #[must_use]
     pub fn time(&self) -> u64 {
         let [read, write] = [self.reads(), self.writes()].map(|side| side.time.total);
         read.saturating_add(write).saturating_add(self.meta_time.total)
     }
 
-    /// A process with these counters had the file open.
+    /// Returns true if a process with these counters had the file open.
     #[must_use]
     pub fn is_opened(&self) -> bool {
         self.meta.opens + self.reads().count + self.writes().count > 0
     }
 
-    /// Takes in a read or a write. Returns by how many bytes these counters grew, as the other functions here do.
+    /// Adds a read or a write. Returns the number of bytes by which these counters grew, as the
+    /// following functions do.
     pub(super) fn access(&mut self, is_write: bool, access: &Access, overwritten: u64) -> usize {
         let mut grown = 0;
-        let data = made(&mut self.data, &mut grown);
+        let data = get_or_create(&mut self.data, &mut grown);
         let (side, this, other) = match is_write {
             false => (&mut self.read, LastOperation::Read, LastOperation::Write),
             true => (&mut self.write, LastOperation::Write, LastOperation::Read),
         };
-        let (stride, more) = made(side, &mut grown).add(access);
+        let (stride, more) = get_or_create(side, &mut grown).add(access);
         grown += more + data.access.add(access.bytes);
         match access.offset {
             None => data.without_offset += 1,
@@ -394,7 +400,7 @@ impl Counters {
         grown
     }
 
-    /// Takes in a sync.
+    /// Adds a sync.
     pub(super) fn sync(&mut self, kind: SyncKind, begin: i64, end: i64) -> usize {
         match kind {
             SyncKind::Fsync => self.meta.fsyncs += 1,
@@ -402,19 +408,19 @@ impl Counters {
             SyncKind::Other => self.meta.other_syncs += 1,
         }
         let mut grown = 0;
-        made(&mut self.write, &mut grown).time.add(begin, end);
-        let more = made(&mut self.sync_latencies, &mut grown).add(end.abs_diff(begin));
+        get_or_create(&mut self.write, &mut grown).time.add(begin, end);
+        let more = get_or_create(&mut self.sync_latencies, &mut grown).add(end.abs_diff(begin));
         grown + more
     }
 
-    /// Takes in a request on metadata.
+    /// Adds a metadata request.
     pub(super) fn meta(&mut self, kind: MetaKind, begin: i64, end: i64) -> usize {
         let meta = &mut self.meta;
         match kind {
             MetaKind::Open => {
                 meta.opens += 1;
                 self.open.add(begin, end);
-                // As Darshan does: the file is at its begin again.
+                // As in Darshan: the position is at the begin of the file again.
                 [&mut self.read, &mut self.write].into_iter().flatten().for_each(|side| side.last_byte = 0);
             }
             MetaKind::Dup => {
@@ -438,11 +444,12 @@ impl Counters {
         };
         timer.add(begin, end);
         let mut grown = 0;
-        let more = made(&mut self.meta_latencies, &mut grown).add(end.abs_diff(begin));
+        let more = get_or_create(&mut self.meta_latencies, &mut grown).add(end.abs_diff(begin));
         grown + more
     }
 
-    /// Adds up, as Darshan's reduction does: sums of counts and times, first begin, last end, the slowest request.
+    /// Merges other counters, as Darshan's reduction does: sums of counts and times, first begin,
+    /// last end, the slowest request.
     pub(super) fn merge(&mut self, other: &Counters) {
         self.meta.merge(&other.meta);
         self.meta_time.merge(other.meta_time);
@@ -475,7 +482,7 @@ impl Counters {
         }
     }
 
-    /// Bytes of memory that it takes, apart from itself.
+    /// Returns the memory of the counters in bytes, apart from the struct itself.
     pub(super) fn memory(&self) -> usize {
         let side = |side: &Option<Box<Side>>| {
             side.as_ref().map_or(0, |side| size_of::<Side>() + side.latencies.memory())

@@ -6,7 +6,7 @@ use arrow_array::{Array as _, RecordBatch, StringArray};
 use miot_trace_store::FileNames;
 use std::collections::HashMap;
 
-/// Gives each text a number, from 1; 0 stands for none.
+/// Assigns a number from 1 to each text; 0 represents no text.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     numbers: HashMap<Box<str>, u32>,
@@ -40,9 +40,9 @@ pub(super) struct Process {
     pub(super) job: u32,
     pub(super) step: u32,
     pub(super) user: u32,
-    /// File name of its executable.
+    /// File name of the executable.
     pub(super) command: u32,
-    /// Path of its executable.
+    /// Path of the executable.
     pub(super) program: u32,
 }
 
@@ -89,7 +89,7 @@ impl Processes {
         Some(())
     }
 
-    /// What is known of a process; nothing of one that the table does not have.
+    /// Returns the data of a process; empty data for a process that is not in the table.
     pub(super) fn get(&self, process: u64) -> Process {
         self.all.get(&process).copied().unwrap_or_default()
     }
@@ -99,7 +99,8 @@ impl Processes {
 #[derive(Debug, Default)]
 pub(super) struct Files {
     pub(super) names: FileNames,
-    /// The first file with the same path, where that is another: of another node.
+    /// For a file, the first file with the same path if it is a different one: a file of another
+    /// node.
     same: HashMap<u64, u64>,
 }
 
@@ -116,7 +117,7 @@ impl Files {
         Files { names, same }
     }
 
-    /// The file that stands for all with its path.
+    /// Returns the file that represents all files with its path.
     pub(super) fn same(&self, file: u64) -> u64 {
         if self.same.is_empty() { file } else { self.same.get(&file).copied().unwrap_or(file) }
     }

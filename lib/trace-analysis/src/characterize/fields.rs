@@ -1,4 +1,5 @@
-//! All figures of a row, by name. Darshan's counters have Darshan's names in lower case, without the name of the module.
+//! All figures of a row, by name. Darshan's counters have Darshan's names in lower case, without
+//! the name of the module.
 
 use super::counters::BIN_NAMES;
 use super::table::Row;
@@ -12,7 +13,7 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// There is none.
+    /// No value.
     None,
     /// A count.
     Int(u64),
@@ -41,7 +42,7 @@ impl<T: Into<Value>> From<Option<T>> for Value {
 }
 
 impl Value {
-    /// As a number, for sorting.
+    /// Returns the figure as a number, for sorting.
     #[must_use]
     pub fn number(&self) -> Option<f64> {
         match self {
@@ -57,7 +58,7 @@ impl Value {
 pub struct Fields(pub Vec<(String, Value)>);
 
 impl Fields {
-    /// A figure.
+    /// Returns a figure by name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
@@ -76,51 +77,54 @@ impl Serialize for Fields {
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// Seconds of nanoseconds.
+/// Converts nanoseconds to seconds.
 #[must_use]
 pub fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// `None` where there is nothing to divide by.
+/// Returns `part / whole`; `None` if `whole` is 0.
 #[must_use]
 pub fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
 impl Row {
-    /// Miller's running time, nanoseconds: CPU time, or where it was not recorded wall time.
+    /// Returns Miller's running time in nanoseconds: CPU time, or wall time if CPU time was not
+    /// recorded.
     #[must_use]
     pub fn running(&self) -> u64 {
         self.cpu.unwrap_or(self.wall)
     }
 
-    /// Time in I/O, nanoseconds: reads, writes, syncs and all requests on metadata.
+    /// Returns the I/O time in nanoseconds: reads, writes, syncs and all metadata requests.
     #[must_use]
     pub fn time(&self) -> u64 {
         self.counters.time().saturating_add(self.counters.other_time.total)
     }
 
-    /// Share of the time in I/O that requests on metadata took.
+    /// Returns the share of metadata requests in the I/O time.
     #[must_use]
     pub fn meta_share(&self) -> Option<f64> {
         let meta = self.counters.meta_time.total.saturating_add(self.counters.other_time.total);
         ratio(meta as f64, self.time() as f64)
     }
 
-    /// Share of the run time of the processes in which they did I/O.
+    /// Returns the share of the run time of the processes in which they did I/O.
     #[must_use]
     pub fn io_share(&self) -> Option<f64> {
         ratio(self.busy? as f64, self.lives as f64)
     }
 
-    /// Requests from or to memory that is not aligned; `None` where the hooks do not say it: of all layers but POSIX.
+    /// Returns the number of requests with memory that is not aligned; `None` for all layers but
+    /// POSIX, whose hooks do not record it.
     #[must_use]
     pub fn memory_not_aligned(&self) -> Option<u64> {
         (self.layer == Layer::Posix.name()).then(|| self.counters.data().memory_not_aligned)
     }
 
-    /// Every figure, in the order of the documentation. Timestamps are seconds since `origin`, nanoseconds since 1970.
+    /// Returns every figure, in the order of the documentation. Timestamps are seconds since
+    /// `origin`, which is in nanoseconds since 1970.
     #[must_use]
     pub fn fields(&self, origin: i64) -> Fields {
         let mut out = Out { fields: Vec::with_capacity(180), origin };
@@ -275,13 +279,13 @@ impl Row {
 }
 
 impl Side {
-    /// Share of the requests at an offset above the last byte of the one before.
+    /// Returns the share of requests at an offset above the last byte of the previous one.
     #[must_use]
     pub fn sequential_share(&self) -> Option<f64> {
         ratio(self.sequential as f64, self.placed())
     }
 
-    /// Share of the requests right after the one before.
+    /// Returns the share of requests right after the previous one.
     #[must_use]
     pub fn consecutive_share(&self) -> Option<f64> {
         ratio(self.consecutive as f64, self.placed())

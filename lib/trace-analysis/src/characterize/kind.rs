@@ -12,15 +12,15 @@ pub(super) enum Kind {
     Meta(MetaKind),
     /// Sets the size of the file.
     Resize,
-    /// Takes away the name of the file.
+    /// Removes the name of the file.
     Remove,
-    /// `fcntl`, which duplicates a descriptor or does something else.
+    /// `fcntl`, which duplicates a descriptor or has another effect.
     Fcntl,
-    /// No I/O: a note of the application.
+    /// Not I/O: a note of the application.
     Note,
 }
 
-/// What an operation is; `None`: a later version's operation.
+/// Returns the kind of an operation. `info` is `None` for an operation of a later version.
 pub(super) fn kind(layer: Option<Layer>, info: Option<&OpInfo>) -> Kind {
     if layer == Some(Layer::App) {
         return Kind::Note;

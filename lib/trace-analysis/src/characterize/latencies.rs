@@ -1,18 +1,22 @@
-//! Durations of many requests in little memory: counts by class, a few bytes for a file with few requests.
+//! Durations of many requests in little memory: counts by class, a few bytes for a file with few
+//! requests.
 //!
-//! The classes are those of an HDR histogram (log-linear). A histogram of the library `hdrhistogram` for every pair of process
-//! and file would take some kilobytes each; most pairs have a handful of requests.
+//! The classes are those of an HDR histogram (log-linear). A histogram of the library
+//! `hdrhistogram` for every pair of process and file would take some kilobytes each; most pairs
+//! have a handful of requests.
 
 use serde::Serialize;
 
-/// Bits of a duration that are kept: classes are at most 1/64 wide, so a quantile is off by less than 1.6 %.
+/// Bits of a duration that are kept: the relative width of a class is at most 1/64, so the error of
+/// a quantile is less than 1.6 %.
 const BITS: u32 = 6;
-/// Classes in all: durations below 2⁶ have their own, each power of two above has 2⁶.
+/// Number of classes: durations below 2⁶ have one class each, each power of two above has 2⁶
+/// classes.
 const CLASSES: usize = (64 - BITS as usize + 1) << BITS;
-/// Distinct classes from which on an array of all is kept.
+/// Number of distinct classes from which on an array of all classes is used.
 const DENSE: usize = 512;
 
-/// Durations.
+/// Durations of requests, by class.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies(Counts);
 
@@ -20,7 +24,7 @@ pub struct Latencies(Counts);
 enum Counts {
     /// Class and count, by class.
     Few(Vec<(u16, u32)>),
-    /// By class, from the first one that came, as far as needed.
+    /// Counts by class, from the first class with a duration, as far as needed.
     Many(Box<[u64]>),
 }
 
@@ -30,20 +34,21 @@ impl Default for Counts {
     }
 }
 
-/// Quantiles of durations, nanoseconds, to 1.6 %: the longest that belongs to the class.
+/// Quantiles of durations in nanoseconds, with an error of at most 1.6 %: the longest duration of
+/// the class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Quantiles {
-    /// How many durations.
+    /// Number of durations.
     pub count: u64,
-    /// Half took at most so long.
+    /// Median.
     pub p50: u64,
-    /// 90 %.
+    /// 90th percentile.
     pub p90: u64,
-    /// 99 %.
+    /// 99th percentile.
     pub p99: u64,
-    /// 99.9 %.
+    /// 99.9th percentile.
     pub p999: u64,
-    /// All.
+    /// Maximum.
     pub max: u64,
 }
 
@@ -52,7 +57,7 @@ fn class(duration: u64) -> usize {
     ((shift as usize) << BITS) + (duration >> shift) as usize
 }
 
-/// Longest duration of a class.
+/// Returns the longest duration of a class.
 fn longest(class: usize) -> u64 {
     match (class >> BITS).checked_sub(1) {
         None => class as u64,
@@ -64,7 +69,7 @@ fn longest(class: usize) -> u64 {
 }
 
 impl Latencies {
-    /// Takes in a duration. Returns by how many bytes it grew.
+    /// Adds a duration. Returns the number of bytes by which the histogram grew.
     pub(super) fn add(&mut self, duration: u64) -> usize {
         self.add_many(class(duration), 1)
     }
@@ -115,7 +120,8 @@ impl Latencies {
         }
     }
 
-    /// Quantiles: of the durations in order, the one below or at which so many are.
+    /// Returns the quantiles: in the sorted durations, the smallest one with at least this share of
+    /// durations up to it.
     #[must_use]
     pub fn quantiles(&self) -> Quantiles {
         let mut count = 0;
@@ -179,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_durations_do_no_harm() {
+    fn extreme_durations_do_not_overflow() {
         let mut latencies = Latencies::default();
         [0, u64::MAX].into_iter().for_each(|duration| _ = latencies.add(duration));
         assert_eq!(latencies.quantiles().count, 2);

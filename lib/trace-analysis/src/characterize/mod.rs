@@ -1,24 +1,26 @@
 //! Counters of the I/O of jobs, processes, files, nodes, directories and users: `miot stat --by`.
 //!
-//! [`Characterize`] takes in events and keeps [`Counters`] for each process, layer and file: those of Darshan, durations, bytes
-//! written again. Every table is these counters merged, see [`Characterization::groups`]. Layers are never added to each
-//! other: the same bytes pass through several of them. `docs/guide/stat.md` has every figure with its formula and source.
+//! [`Characterize`] reads events and keeps [`Counters`] for each process, layer and file: those of
+//! Darshan, durations, overwritten bytes. Every table consists of these counters merged, see
+//! [`Characterization::groups`]. Layers are never added to each other, because the same bytes pass
+//! through several of them. `docs/guide/stat.md` lists every figure with its formula and source.
 //!
 //! | module | role |
 //! |---|---|
-//! | [`counters`] | what is counted, by the rules of Darshan |
-//! | `common` | the values that come up most |
+//! | [`counters`] | counters, by the rules of Darshan |
+//! | `common` | most common values |
 //! | [`latencies`] | durations in little memory |
-//! | `written` | which bytes were written before |
-//! | `kind` | what an operation is for the counters |
-//! | `facts` | what the side tables say of processes and files |
-//! | [`table`] | the counters of a job, a process, a file … |
+//! | `written` | bytes that were written before |
+//! | `kind` | classification of operations for the counters |
+//! | `facts` | properties of processes and files from the side tables |
+//! | [`table`] | counters of a job, a process, a file … |
 //! | [`ranks`] | shared files reduced over ranks, aggregate performance |
 //! | [`fields`] | all figures of a row by name |
 //!
-//! Memory grows with the pairs of process and file, up to [`Settings::most_memory`]. When they take more, the half that moved the
-//! fewest bytes is folded: per process and layer into one pair that stands for [`OTHERS`]. A file that is folded and used again
-//! begins anew. What was written is remembered in at most 65,536 ranges a file and 4,194,304 in all.
+//! Memory grows with the pairs of process and file, up to [`Settings::most_memory`]. When they take
+//! more, the half that moved the fewest bytes is folded: per process and layer into one pair that
+//! represents [`OTHERS`]. The counters of a folded file start again from 0 when it is used again.
+//! At most 65,536 written ranges per file and 4,194,304 in all are kept.
 
 mod common;
 pub mod counters;
@@ -54,67 +56,67 @@ use miot_trace_store::FileNames;
 use std::collections::{HashMap, HashSet};
 use written::Written;
 
-/// The columns of events that are needed.
+/// Required columns of events.
 pub const COLUMNS: &[&str] = miot_trace_events::events::COLUMNS;
 
-/// The file that stands for those whose counters were folded together.
+/// File that represents all files whose counters were folded.
 pub const OTHERS: u64 = u64::MAX;
 
 /// `O_TRUNC` of Linux.
 const O_TRUNC: i64 = 0o1000;
 /// `F_DUPFD` and `F_DUPFD_CLOEXEC` of Linux.
 const F_DUPFD: [i64; 2] = [0, 1030];
-/// Pairs that are found without a hash table, if they were used lately.
+/// Size of the cache of recently used pairs, which avoids hash look-ups.
 const RECENT: usize = 1 << 12;
-/// Bytes that a pair takes in the tables.
+/// Memory of a pair in the tables, bytes.
 const PAIR_BYTES: usize = size_of::<Pair>() + 2 * size_of::<(Key, u32)>();
-/// Fewer pairs than this are never folded.
+/// Minimum number of pairs for folding.
 const FEWEST: usize = 1 << 10;
-/// No such pair, or no set of ranges.
+/// Index of no pair, or of no set of ranges.
 const NONE: u32 = u32::MAX;
 
-/// What to take in, and how.
+/// Selection of events, and limits.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Alignment of all files, bytes; if it is not said, the block sizes that the trace tells.
+    /// Alignment of all files in bytes; `None` for the block sizes that the trace contains.
     pub block_size: Option<u32>,
     /// Only these processes of the trace.
     pub processes: Option<HashSet<u64>>,
     /// Only these files of the trace.
     pub files: Option<HashSet<u64>>,
-    /// Bytes that the counters may take before the smallest are folded.
+    /// Maximum memory of the counters in bytes; beyond it the smallest are folded.
     pub most_memory: usize,
 }
 
 impl Default for Settings {
-    /// Everything, in 1 GiB.
+    /// Returns settings for all events, in 1 GiB.
     fn default() -> Settings {
         Settings { block_size: None, processes: None, files: None, most_memory: 1 << 30 }
     }
 }
 
-/// The requests of a process on a file in a layer.
+/// The requests of a process to a file in a layer.
 #[derive(Clone, Debug)]
 pub struct Pair {
     /// Process of the trace.
     pub process: u64,
-    /// File of the trace: of those with the same path on several nodes the first. `None`: requests without a file;
-    /// [`OTHERS`]: files that were folded together.
+    /// File of the trace; the first of those with the same path on several nodes. `None` for
+    /// requests without a file; [`OTHERS`] for folded files.
     pub file: Option<u64>,
     /// Number of the layer.
     pub layer: u8,
-    /// Alignment of the file, bytes.
+    /// Alignment of the file in bytes.
     pub block: u32,
-    /// What was counted.
+    /// Counters.
     pub counters: Counters,
-    /// Its file, without regard to others of the same path.
+    /// The file itself, regardless of other files of the same path.
     own_file: u64,
-    /// Its set of ranges.
+    /// Set of written ranges of the file.
     written: u32,
 }
 
 impl Pair {
-    /// Its layer; `None`: a later version's.
+    /// Returns the layer; `None` for a layer of a later version.
     #[must_use]
     pub fn layer(&self) -> Option<Layer> {
         Layer::from_number(self.layer)
@@ -123,16 +125,16 @@ impl Pair {
 
 type Key = (u64, u64, u8);
 
-/// What a process did.
+/// Time span and busy times of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Life {
-    /// All its events.
+    /// First begin and last end of all events.
     pub span: Span,
-    /// Time in which at least one request of a layer was under way, by number of the layer.
+    /// Time in which at least one request of a layer was in progress, by number of the layer.
     pub busy: [Timer; 8],
 }
 
-/// A thread, or a part of its life.
+/// A thread, or a part of its lifetime.
 #[derive(Clone, Copy, Debug, Default)]
 struct Thread {
     process: u64,
@@ -140,7 +142,7 @@ struct Thread {
     cpu: Option<u64>,
 }
 
-/// Takes in events. See the module.
+/// Collects counters from events.
 #[derive(Debug)]
 pub struct Characterize {
     settings: Settings,
@@ -156,7 +158,7 @@ pub struct Characterize {
     numbers: HashMap<Key, u32>,
     recent: Vec<(Key, u32)>,
     written: Written,
-    /// Set of ranges by file and layer.
+    /// Sets of ranges by file and layer.
     sets: HashMap<(u64, u8), u32>,
     lives: ById<Life>,
     threads: ById<Thread>,
@@ -164,30 +166,34 @@ pub struct Characterize {
     folded: u64,
 }
 
-/// The result.
+/// Counters of a trace.
 #[derive(Debug)]
 pub struct Characterization {
-    /// By no order.
+    /// Pairs, in no particular order.
     pub pairs: Vec<Pair>,
-    /// All events.
+    /// First begin and last end of all events.
     pub span: Span,
-    /// Pairs that were folded together, because there were too many.
+    /// Number of pairs that were folded because there were too many.
     pub folded: u64,
-    /// More ranges were written than are remembered: bytes written again are a lower bound.
+    /// True if more ranges were written than are kept: the number of overwritten bytes is then a
+    /// lower bound.
     pub is_overwriting_incomplete: bool,
-    /// Requests through views of MPI-IO whose blocks the trace does not have: they count as without an offset.
+    /// Number of requests through MPI-IO views whose blocks the trace does not contain. They count
+    /// as requests without an offset.
     pub views_unknown: u64,
-    /// Of some files the alignment is [`ASSUMED_BLOCK`], because the trace does not tell it.
+    /// True if the alignment of some files is [`ASSUMED_BLOCK`], because the trace does not contain
+    /// it.
     pub is_block_assumed: bool,
     lives: HashMap<u64, Life>,
-    /// CPU time by process, nanoseconds, if all threads have one.
+    /// CPU time by process in nanoseconds, for processes all of whose threads have one.
     cpu: HashMap<u64, u64>,
     processes: Processes,
     files: Files,
 }
 
 impl Characterize {
-    /// `files`: their paths; `processes`: batches of the table of that name.
+    /// Returns a collector. `files` contains the paths, `processes` batches of the table
+    /// `processes`.
     #[must_use]
     pub fn new(settings: Settings, files: FileNames, processes: &[RecordBatch]) -> Characterize {
         Characterize {
@@ -212,7 +218,7 @@ impl Characterize {
         }
     }
 
-    /// Takes in events, in order. A batch without [`COLUMNS`] adds nothing.
+    /// Adds events, in order. A batch without [`COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch) {
         let mut names = std::mem::take(&mut self.names);
         if let Some(events) = Events::of(batch, &mut names) {
@@ -231,7 +237,7 @@ impl Characterize {
         let kind = match self.kinds.get(event.op) {
             Some(kind) => *kind,
             None => {
-                // Numbers are given in order.
+                // Numbers are assigned in order.
                 let kind = kind::kind(event.layer, event.info);
                 self.kinds.push(kind);
                 kind
@@ -309,7 +315,7 @@ impl Characterize {
         };
     }
 
-    /// The new name has the bytes of the old one, of which nothing is known.
+    /// Counts a rename. The new name has the bytes of the old one, which are unknown.
     fn renamed(&mut self, event: &Event, layer: u8) {
         let Some(file) = event.file2 else { return };
         if let Some(pair) = self.pair((event.process, file, layer)) {
@@ -320,7 +326,8 @@ impl Characterize {
         }
     }
 
-    /// A read of the one file and a write of the other. The time is that of the write, if it has a file.
+    /// Counts a copy as a read of one file and a write of the other. The time is counted for the
+    /// write, if it has a file.
     fn copy(&mut self, event: &Event, layer: u8) {
         for (file, is_write) in [(event.file, true), (event.file2, false)] {
             if file.is_none() && event.file.or(event.file2).is_some() {
@@ -343,7 +350,7 @@ impl Characterize {
         }
     }
 
-    /// The number of a pair, `None` if it is not wanted.
+    /// Returns the number of a pair; `None` if it is not selected.
     fn pair(&mut self, key: Key) -> Option<u32> {
         let (process, file, layer) = key;
         let mixed = (process ^ u64::from(layer) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -386,7 +393,7 @@ impl Characterize {
         number
     }
 
-    /// Makes room: folds the half of the pairs that moved the fewest bytes.
+    /// Frees memory: folds the half of the pairs that moved the fewest bytes.
     fn fold(&mut self) {
         let is_folded = |pair: &Pair| pair.file == Some(OTHERS);
         let mut weights: Vec<u64> =
@@ -421,7 +428,7 @@ impl Characterize {
         self.memory = self.pairs.iter().map(|pair| pair.counters.memory()).sum();
     }
 
-    /// The result.
+    /// Returns the result.
     #[must_use]
     pub fn finish(self) -> Characterization {
         let lives: HashMap<u64, Life> =
@@ -443,7 +450,7 @@ impl Characterize {
     }
 }
 
-/// A read or a write, where it is in the file.
+/// Returns the access of a read or a write with its byte range in the file.
 fn placed(event: &Event, place: &Place, block: u32) -> Access {
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     match place {
@@ -471,7 +478,7 @@ fn access(event: &Event, offset: Option<i64>, block: u32) -> Access {
     }
 }
 
-/// CPU time of the processes all of whose threads have one, nanoseconds.
+/// Returns the CPU time, in nanoseconds, of the processes all of whose threads have one.
 fn cpu_by_process(streams: ById<Thread>) -> HashMap<u64, u64> {
     let mut threads: HashMap<(u64, u32), Option<u64>> = HashMap::new();
     for (_, stream) in streams.into_sorted().filter(|(_, stream)| stream.process != 0) {

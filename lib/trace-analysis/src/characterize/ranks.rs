@@ -1,7 +1,7 @@
 //! Figures of all ranks of a job together: shared files and aggregate performance.
 //!
-//! A rank is an MPI rank; processes of a job that have none do not count if others have one. Where no process has a rank,
-//! each process is one.
+//! A rank is an MPI rank; processes without a rank are ignored if others of the job have one. If no
+//! process has a rank, each process counts as one.
 
 use super::Pair;
 use super::counters::Span;
@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, HashSet};
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// A file that all ranks of a job used, reduced as Darshan does it.
+/// A file that all ranks of a job used, reduced as in Darshan.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shared {
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: u64,
     /// The rank with the least I/O time (`FASTEST_RANK`).
     pub fastest: Rank,
-    /// The rank with the most (`SLOWEST_RANK`).
+    /// The rank with the most I/O time (`SLOWEST_RANK`).
     pub slowest: Rank,
     /// Population variance of the times, seconds² (`F_VARIANCE_RANK_TIME`).
     pub variance_time: f64,
@@ -24,10 +24,10 @@ pub struct Shared {
     pub variance_bytes: f64,
 }
 
-/// What a rank did with a file.
+/// I/O of a rank to a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rank {
-    /// Its number.
+    /// Number of the rank.
     pub rank: u64,
     /// Time in reads, writes and metadata, nanoseconds.
     pub time: u64,
@@ -37,15 +37,16 @@ pub struct Rank {
 
 /// Aggregate performance of a job in a layer.
 ///
-/// Darshan's estimates, MiB/s, all of them `bytes / 2^20 / (unique + shared)`: `unique` is the time of the rank with the most in
-/// files that are not shared, and `shared` a sum over the shared files that each estimate takes differently.
+/// Darshan's estimates in MiB/s. All of them are `bytes / 2^20 / (unique + shared)`: `unique` is
+/// the longest time of a rank in files that are not shared, and `shared` is a sum over the shared
+/// files that differs between the estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Performance {
     /// Ranks of the job.
     pub ranks: u64,
-    /// Nodes that they ran on.
+    /// Nodes of the ranks.
     pub nodes: u64,
-    /// Bytes read and written by them.
+    /// Bytes read and written by the ranks.
     pub bytes: u64,
     /// Shared files.
     pub shared_files: u64,
@@ -53,13 +54,14 @@ pub struct Performance {
     pub unique_time: u64,
     /// The rank with that time.
     pub slowest_rank: u64,
-    /// `shared` is the time of the slowest rank of each file (`agg_perf_by_slowest`).
+    /// `shared` sums the time of the slowest rank of each file (`agg_perf_by_slowest`).
     pub by_slowest: Option<f64>,
-    /// … of all ranks, divided by their number (`agg_perf_by_cumul`).
+    /// `shared` sums the time of all ranks, divided by their number (`agg_perf_by_cumul`).
     pub by_cumul: Option<f64>,
-    /// … from first open to last close (`agg_perf_by_open`).
+    /// `shared` sums the time from first open to last close (`agg_perf_by_open`).
     pub by_open: Option<f64>,
-    /// … from first open to the end of the last read or write (`agg_perf_by_open_lastio`).
+    /// `shared` sums the time from first open to the end of the last read or write
+    /// (`agg_perf_by_open_lastio`).
     pub by_open_lastio: Option<f64>,
     /// `by_open_lastio` for each node: MiB/s/CN of Carns et al. 2011, section II-D.
     pub per_node: Option<f64>,
@@ -68,13 +70,14 @@ pub struct Performance {
 /// The ranks of a job.
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
-    /// All of them.
+    /// All ranks.
     pub(super) all: HashSet<u64>,
     /// Nodes.
     pub(super) nodes: HashSet<u32>,
 }
 
-/// Sum of squared differences from the mean, merged by Chan's rule as Darshan's `darshan_variance_reduce` does.
+/// Sum of squared differences from the mean, merged by Chan's rule as in Darshan's
+/// `darshan_variance_reduce`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Variance {
     n: f64,
@@ -101,7 +104,7 @@ impl Variance {
         }
     }
 
-    /// Of the values, as a tree of merges of neighbours.
+    /// Returns the variance of the values, computed as a tree of merges of neighbors.
     pub(super) fn population(values: &[f64]) -> f64 {
         let mut level: Vec<Variance> = values.iter().copied().map(Variance::of).collect();
         while level.len() > 1 {
@@ -114,17 +117,21 @@ impl Variance {
     }
 }
 
-/// A file as the ranks used it.
-struct Used {
+/// Use of a file by ranks.
+struct FileUse {
     by_rank: BTreeMap<u64, Rank>,
     open: Span,
     close: Span,
     last_io: i64,
 }
 
-fn used<'a>(pairs: impl Iterator<Item = (u64, &'a Pair)>) -> Used {
-    let mut used =
-        Used { by_rank: BTreeMap::new(), open: Span::default(), close: Span::default(), last_io: i64::MIN };
+fn used<'a>(pairs: impl Iterator<Item = (u64, &'a Pair)>) -> FileUse {
+    let mut used = FileUse {
+        by_rank: BTreeMap::new(),
+        open: Span::default(),
+        close: Span::default(),
+        last_io: i64::MIN,
+    };
     for (rank, pair) in pairs {
         let counters = &pair.counters;
         let entry = used.by_rank.entry(rank).or_insert(Rank { rank, time: 0, bytes: 0 });
@@ -138,7 +145,8 @@ fn used<'a>(pairs: impl Iterator<Item = (u64, &'a Pair)>) -> Used {
     used
 }
 
-/// The reduction of a file that all of so many ranks used; `None` if not all did, or there is but one.
+/// Returns the reduction of a file that all ranks used; `None` if not all did, or if there is only
+/// one rank.
 pub(super) fn shared<'a>(
     ranks: &Ranks,
     pairs: impl Iterator<Item = (u64, &'a Pair)> + Clone,
@@ -155,14 +163,15 @@ pub(super) fn shared<'a>(
     Some(Shared {
         ranks: ranks.all.len() as u64,
         fastest: *all.iter().min_by_key(|rank| rank.time)?,
-        // Of equals the first.
+        // The first of equal ranks.
         slowest: *all.iter().rev().max_by_key(|rank| rank.time)?,
         variance_time: Variance::population(&times),
         variance_bytes: Variance::population(&bytes),
     })
 }
 
-/// Of the pairs of the ranks of a job in one layer, with their ranks, ordered by file.
+/// Returns the performance for the pairs of a job's ranks in one layer, each with its rank, ordered
+/// by file.
 pub(super) fn performance(ranks: &Ranks, pairs: &[(u64, &Pair)]) -> Performance {
     let mut unique: BTreeMap<u64, u64> = ranks.all.iter().map(|rank| (*rank, 0)).collect();
     let mut found = Performance {
@@ -196,7 +205,7 @@ pub(super) fn performance(ranks: &Ranks, pairs: &[(u64, &Pair)]) -> Performance 
             }
         }
     }
-    // Of equals the first.
+    // The first of equal ranks.
     if let Some((rank, time)) = unique.into_iter().rev().max_by_key(|(_, time)| *time) {
         (found.slowest_rank, found.unique_time) = (rank, time);
     }

@@ -1,4 +1,4 @@
-//! The counters of a job, a process, a file …: pairs of process and file, merged.
+//! Counters of a job, a process, a file …: merged pairs of process and file.
 
 use super::ranks::{self, Performance, Ranks, Shared};
 use super::{Characterization, Counters, Life, OTHERS, Pair, Quantiles, Span, Value};
@@ -7,10 +7,10 @@ use miot_proto::op::Layer;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// What a row stands for.
+/// Subject of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// A job of the batch system; where there is none, a run of a parallel program.
+    /// A job of the batch system; without one, a run of a parallel program.
     Job,
     /// A step of a job.
     Step,
@@ -26,27 +26,27 @@ pub enum By {
     Node,
     /// A layer.
     Layer,
-    /// A directory, of so many names below the root.
+    /// A directory, with this many names below the root.
     Directory(usize),
     /// A user.
     User,
 }
 
-/// The pairs of a row, see [`Characterization::groups`].
+/// The pairs of each row, see [`Characterization::groups`].
 #[derive(Debug)]
 pub struct Groups {
     by: By,
-    /// Numbers of pairs, group after group, by file in each.
+    /// Numbers of pairs, group by group, by file within each group.
     order: Vec<u32>,
-    /// Its key, and where its pairs are in `order`.
+    /// Key of each group, and the position of its pairs in `order`.
     groups: Vec<Group>,
-    /// Of directories.
+    /// Names of directories.
     texts: Texts,
-    /// Processes with a rank, by what rows are about.
+    /// Processes with a rank, by the subject of the rows.
     members: HashMap<Run, Vec<u64>>,
 }
 
-/// One row to be.
+/// Group of pairs that becomes a row.
 #[derive(Clone, Debug)]
 pub struct Group {
     key: u64,
@@ -55,7 +55,7 @@ pub struct Group {
 }
 
 impl Groups {
-    /// One for each row.
+    /// Returns the groups, one for each row.
     #[must_use]
     pub fn all(&self) -> &[Group] {
         &self.groups
@@ -65,11 +65,11 @@ impl Groups {
 /// A row.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What it stands for, by name.
+    /// Subject of the row, by name.
     pub labels: Vec<(&'static str, Value)>,
-    /// Its layer.
+    /// Name of the layer.
     pub layer: &'static str,
-    /// What was counted.
+    /// Merged counters.
     pub counters: Counters,
     /// Processes that made a request.
     pub processes: u64,
@@ -79,16 +79,18 @@ pub struct Row {
     pub files_of_processes: u64,
     /// Sum over the files of the highest offset that was read or written, plus 1.
     pub data_size: u64,
-    /// CPU time of the processes up to their last request, nanoseconds; `None` if it was not recorded for all their threads.
+    /// CPU time of the processes up to their last request, nanoseconds; `None` if it was not
+    /// recorded for all their threads.
     pub cpu: Option<u64>,
-    /// From the first to the last event, nanoseconds: of the processes, or, of files and directories, on them.
+    /// Time from the first to the last event in nanoseconds: of the processes, or for files and
+    /// directories, of the events on them.
     pub wall: u64,
     /// Sum over the processes of the time from their first to their last event, nanoseconds.
     pub lives: u64,
-    /// Sum over the processes of the time with a request of this layer under way, nanoseconds. `None` for files and
-    /// directories.
+    /// Sum over the processes of the time with a request of this layer in progress, nanoseconds.
+    /// `None` for files and directories.
     pub busy: Option<u64>,
-    /// Alignment of the files, bytes; `None` if they have several.
+    /// Alignment of the files in bytes; `None` if they have several.
     pub block: Option<u32>,
     /// Durations of reads.
     pub read_latency: Quantiles,
@@ -98,14 +100,14 @@ pub struct Row {
     pub sync_latency: Quantiles,
     /// Durations of requests on metadata.
     pub meta_latency: Quantiles,
-    /// Of a file that all ranks of one job opened.
+    /// Reduction of a file that all ranks of one job opened.
     pub shared: Option<Shared>,
-    /// Of a job, or a step of one.
+    /// Performance of a job or a step.
     pub performance: Option<Performance>,
 }
 
 impl Characterization {
-    /// The rows of a table, of these layers or of all if there are none; by what they stand for.
+    /// Returns the groups of a table by subject, in these layers, or in all if `layers` is empty.
     #[must_use]
     pub fn groups(&self, by: By, layers: &[Layer]) -> Groups {
         let mut texts = Texts::default();
@@ -157,20 +159,20 @@ impl Characterization {
         Groups { by, order, groups, texts, members }
     }
 
-    /// Bytes read and written, without making the whole row.
+    /// Returns the bytes read and written, without computing the whole row.
     ///
     /// # Panics
-    /// If the group is of other groups.
+    /// If the group belongs to other groups.
     #[must_use]
     pub fn bytes(&self, groups: &Groups, group: &Group) -> u64 {
         let pairs = groups.order[group.pairs.clone()].iter().map(|number| &self.pairs[*number as usize]);
         pairs.fold(0, |sum, pair| sum.saturating_add(pair.counters.bytes()))
     }
 
-    /// The row of a group.
+    /// Returns the row of a group.
     ///
     /// # Panics
-    /// If the group is of other groups.
+    /// If the group belongs to other groups.
     #[must_use]
     pub fn row(&self, groups: &Groups, group: &Group) -> Row {
         let pairs: Vec<&Pair> =
@@ -226,19 +228,20 @@ impl Characterization {
         }
     }
 
-    /// Path of a file; of [`OTHERS`] what it stands for.
+    /// Returns the path of a file; for [`OTHERS`] a description.
     #[must_use]
     pub fn path(&self, file: u64) -> Option<&str> {
         if file == OTHERS { Some("(other files)") } else { self.files.names.get(file) }
     }
 
-    /// Rank of a process, for analyses of ranks: its MPI rank, if it has one.
+    /// Returns the rank of a process for analyses of ranks: its MPI rank, if it has one.
     #[must_use]
     pub fn rank(&self, process: u64) -> Option<u32> {
         self.processes.get(process).rank
     }
 
-    /// Number of the job of a process, equal for those of the same job; 0 without one.
+    /// Returns the number of the job of a process, equal for processes of the same job; 0 without a
+    /// job.
     #[must_use]
     pub fn job(&self, process: u64) -> u64 {
         job(self.processes.get(process))
@@ -279,8 +282,8 @@ impl Characterization {
         }
     }
 
-    /// The ranks of these processes, all of which have one, and for each process its rank. Without them each process that was
-    /// seen is one.
+    /// Returns the ranks of these processes, all of which have one, and the rank of each process.
+    /// Without them each process in `seen` is a rank.
     fn ranks(&self, members: &[u64], seen: &[&Pair]) -> (Ranks, HashMap<u64, u64>) {
         let mut ranks = Ranks::default();
         let mut of = HashMap::new();
@@ -299,13 +302,13 @@ impl Characterization {
         (ranks, of)
     }
 
-    /// The reduction of a file, if it is of one job, with ranks.
+    /// Returns the reduction of a file, if it belongs to one job with ranks.
     fn shared(&self, groups: &Groups, pairs: &[&Pair]) -> Option<Shared> {
         let facts = |pair: &&Pair| self.processes.get(pair.process);
         let of = run(pairs.iter().map(facts).find(|process| process.rank.is_some())?);
         let members = groups.members.get(&of)?;
         let is_of_others = |process: Process| process.rank.is_some() && run(process) != of;
-        // Most files are of one rank.
+        // Most files are used by one rank.
         let distinct: HashSet<_> =
             members.iter().map(|process| self.processes.get(*process).rank).take(pairs.len() + 1).collect();
         if distinct.len() > pairs.len() || pairs.iter().map(facts).any(is_of_others) {
@@ -315,7 +318,7 @@ impl Characterization {
         ranks::shared(&ranks, pairs.iter().filter_map(|pair| Some((*rank.get(&pair.process)?, *pair))))
     }
 
-    /// Of a job whose ranks are those of one parallel program.
+    /// Returns the performance of a job whose ranks are those of one parallel program.
     fn performance(&self, groups: &Groups, pairs: &[&Pair]) -> Option<Performance> {
         if !matches!(groups.by, By::Job | By::Step) {
             return None;
@@ -341,7 +344,7 @@ fn run(process: Process) -> Run {
     (process.system, process.job, process.step)
 }
 
-/// What the processes of a row have in common, as far as ranks are about it.
+/// Returns the run to which the processes of a row belong for analyses of ranks.
 fn member_of(by: By, process: Process) -> Run {
     match by {
         By::Job => {
@@ -353,7 +356,7 @@ fn member_of(by: By, process: Process) -> Run {
     }
 }
 
-/// Number of the job, or of the run of a parallel program.
+/// Returns the number of the job, or of the run of a parallel program.
 fn job(process: Process) -> u64 {
     match process.job {
         0 => u64::from(process.step),
@@ -361,19 +364,19 @@ fn job(process: Process) -> u64 {
     }
 }
 
-/// A node may know a user by another name, or not at all.
+/// Returns a key of the user. A node may have another name for a user, or none.
 fn user(process: Process) -> u64 {
     u64::from(process.user) << 32 | u64::from(process.uid)
 }
 
-/// The first so many names of the directory that a path is in.
+/// Returns at most `depth` leading names of the directory of a path.
 fn directory(path: &str, depth: usize) -> &str {
     let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
     let end = parent.match_indices('/').nth(depth).map_or(parent.len(), |(at, _)| at);
     if parent.is_empty() || end == 0 { "/" } else { &parent[..end] }
 }
 
-/// The alignment of all files of these pairs.
+/// Returns the alignment of all files of these pairs.
 fn block(pairs: &[&Pair]) -> Option<u32> {
     let of_files = |pair: &&&Pair| pair.file.is_some_and(|file| file != OTHERS);
     let mut blocks = pairs.iter().filter(of_files).map(|pair| pair.block);
@@ -386,7 +389,7 @@ mod tests {
     use super::directory;
 
     #[test]
-    fn directories_have_at_most_so_many_names() {
+    fn directories_are_truncated_to_the_depth() {
         let cases = [
             ("/a/b/c", 1, "/a"),
             ("/a/b/c", 2, "/a/b"),

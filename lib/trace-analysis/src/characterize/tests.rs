@@ -5,7 +5,8 @@ use super::ranks::Variance;
 
 const BLOCK: u64 = 4096;
 
-/// `(offset, bytes)` accesses, each 10 ns long and 100 ns after the one before.
+/// Returns the counters of `(offset, bytes)` accesses, each 10 ns long and 100 ns after the
+/// previous one.
 fn of(is_write: bool, accesses: &[(i64, u64)]) -> Counters {
     let mut counters = Counters::default();
     for (number, (offset, bytes)) in accesses.iter().enumerate() {
@@ -27,7 +28,7 @@ fn at(begin: i64, took: i64, offset: Option<i64>, bytes: u64) -> Access {
     }
 }
 
-/// Sequential, consecutive.
+/// Returns the sequential and consecutive counts.
 fn order(accesses: &[(i64, u64)]) -> (u64, u64) {
     let counters = of(false, accesses);
     let both = of(true, accesses);
@@ -48,10 +49,10 @@ fn a_first_access_at_1_is_both() {
 }
 
 #[test]
-fn after_one_byte_at_0_offset_1_is_consecutive_and_has_no_stride() {
+fn offset_1_after_one_byte_at_0_is_consecutive() {
     let counters = of(false, &[(0, 1), (1, 1), (3, 1)]);
     assert_eq!((counters.reads().sequential, counters.reads().consecutive), (2, 1));
-    // The last byte read was 0, which Darshan cannot tell from none; then it was 1.
+    // The last byte read was 0, which Darshan cannot distinguish from no byte; then it was 1.
     assert_eq!(counters.data().stride.most()[0], (1, 1));
     // A gap after one byte at 0 has no stride either.
     assert_eq!(of(false, &[(0, 1), (50, 1)]).data().stride.most()[0], (0, 0));
@@ -80,7 +81,7 @@ fn strides_are_gaps_from_end_to_begin() {
 }
 
 #[test]
-fn reads_and_writes_share_the_tables_and_have_their_own_last_byte() {
+fn reads_and_writes_share_tables_but_not_the_last_byte() {
     let mut counters = Counters::default();
     for (number, (is_write, offset)) in
         [(false, 0), (true, 0), (false, 200), (true, 300)].into_iter().enumerate()
@@ -92,7 +93,7 @@ fn reads_and_writes_share_the_tables_and_have_their_own_last_byte() {
 }
 
 #[test]
-fn an_open_sets_the_position_back_and_a_dup_does_not() {
+fn open_resets_the_position_and_dup_does_not() {
     for (kind, consecutive) in [(MetaKind::Open, 0), (MetaKind::Dup, 1)] {
         let mut counters = of(false, &[(0, 100)]);
         let _ = counters.meta(kind, 0, 1);
@@ -132,7 +133,7 @@ fn alignment_is_of_the_offset_and_of_the_memory() {
 }
 
 #[test]
-fn without_an_offset_only_what_needs_none_is_counted() {
+fn without_offset_only_independent_counters_change() {
     let mut counters = of(false, &[(0, 100)]);
     let _ = counters.access(false, &at(100, 10, None, 7), 0);
     let _ = counters.access(false, &at(200, 10, Some(100), 100), 0);
@@ -145,7 +146,7 @@ fn without_an_offset_only_what_needs_none_is_counted() {
 }
 
 #[test]
-fn what_overlaps_is_not_counted_twice() {
+fn overlapping_time_is_counted_once() {
     let mut counters = Counters::default();
     for (begin, took) in [(0, 100), (50, 100), (60, 40), (150, 50), (1000, 1)] {
         let _ = counters.access(false, &at(begin, took, Some(0), 1), 0);
@@ -157,7 +158,7 @@ fn what_overlaps_is_not_counted_twice() {
 }
 
 #[test]
-fn syncs_take_time_of_writes_and_other_metadata_none_of_darshan_s() {
+fn sync_time_is_write_time() {
     let mut counters = Counters::default();
     let _ = counters.sync(SyncKind::Fsync, 0, 30);
     let _ = counters.sync(SyncKind::Fdatasync, 100, 110);
@@ -169,7 +170,7 @@ fn syncs_take_time_of_writes_and_other_metadata_none_of_darshan_s() {
         (40, 5, 107)
     );
     assert_eq!((counters.meta.fsyncs, counters.meta.fdsyncs, counters.writes().count), (1, 1, 0));
-    assert!(counters.writes().span.is_empty(), "a sync is no write");
+    assert!(counters.writes().span.is_empty(), "a sync is not a write");
     assert_eq!(counters.time(), 45);
 }
 
@@ -199,7 +200,7 @@ fn merging_adds_counts_and_times_and_keeps_extremes() {
 }
 
 #[test]
-fn absurd_values_saturate() {
+fn extreme_values_saturate() {
     let mut counters = of(true, &[(i64::MAX, u64::MAX), (i64::MAX, u64::MAX), (0, 0)]);
     assert_eq!(counters.writes().bytes, u64::MAX);
     assert_eq!(counters.writes().max_byte, i64::MAX as u64 - 1);
@@ -215,6 +216,6 @@ fn absurd_values_saturate() {
 fn variance_is_that_of_the_population() {
     let values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
     assert!((Variance::population(&values) - 4.0).abs() < 1e-12);
-    assert!((Variance::population(&values[..3]) - 8.0 / 9.0).abs() < 1e-12, "no power of two");
+    assert!((Variance::population(&values[..3]) - 8.0 / 9.0).abs() < 1e-12, "not a power of two");
     assert_eq!((Variance::population(&[3.0]), Variance::population(&[])), (0.0, 0.0));
 }

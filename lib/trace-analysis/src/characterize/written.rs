@@ -2,21 +2,22 @@
 
 use std::collections::BTreeMap;
 
-/// Ranges of one file that are told apart.
+/// Maximum number of ranges of one file.
 const MOST_OF_ONE: usize = 1 << 16;
-/// Ranges of all files together: about 150 MiB.
+/// Maximum number of ranges of all files: about 150 MiB.
 const MOST_OF_ALL: usize = 1 << 22;
 
-/// The files.
+/// Written ranges of all files.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     files: Vec<Ranges>,
     ranges: usize,
-    /// There were more ranges than the bounds: what was written there and once more does not show.
+    /// True if there were more ranges than the limits: overwriting of the excess ranges is not
+    /// detected.
     pub(super) is_incomplete: bool,
 }
 
-/// Begins and ends, neither overlapping nor touching.
+/// Begins and ends of ranges that neither overlap nor touch.
 #[derive(Debug, Default)]
 enum Ranges {
     #[default]
@@ -26,13 +27,13 @@ enum Ranges {
 }
 
 impl Written {
-    /// A new file. Returns its number.
+    /// Adds a file. Returns its number.
     pub(super) fn file(&mut self) -> u32 {
         self.files.push(Ranges::None);
         (self.files.len() - 1) as u32
     }
 
-    /// Takes in a write; returns how many of its bytes were written before.
+    /// Adds a write. Returns the number of its bytes that were written before.
     pub(super) fn write(&mut self, file: u32, begin: u64, bytes: u64) -> u64 {
         let Some(ranges) = self.files.get_mut(file as usize) else { return 0 };
         let end = begin.saturating_add(bytes);
@@ -62,7 +63,7 @@ impl Written {
         0
     }
 
-    /// The file has so many bytes from now on, at most.
+    /// Truncates the ranges of a file to this length.
     pub(super) fn cut(&mut self, file: u32, length: u64) {
         let Some(ranges) = self.files.get_mut(file as usize) else { return };
         match ranges {
@@ -86,9 +87,10 @@ impl Written {
     }
 }
 
-/// Returns the bytes that were there, and whether the range fits.
+/// Inserts a range. Returns the number of its bytes that were present, and whether the range fits.
 fn insert(many: &mut BTreeMap<u64, u64>, begin: u64, end: u64, is_full: bool) -> (u64, bool) {
-    // The last one that begins at or before the end: the others that this one touches are before it.
+    // The last range that begins at or before the end. The other ranges that the new one touches
+    // precede it.
     let last = many.range_mut(..=end).next_back().filter(|(_, its_end)| **its_end >= begin);
     let Some((its_begin, its_end)) = last.map(|(from, to)| (*from, to)) else {
         if !is_full {
@@ -121,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_written_again_are_counted(writes in prop::collection::vec((0..200u64, 0..40u64, prop::bool::weighted(0.1)), 0..60)) {
+        fn overwritten_bytes_are_counted(writes in prop::collection::vec((0..200u64, 0..40u64, prop::bool::weighted(0.1)), 0..60)) {
             let mut written = Written::default();
             let file = written.file();
             let mut bytes = [false; 300];
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_ranges_are_said() {
+    fn too_many_ranges_are_reported() {
         let mut written = Written::default();
         let file = written.file();
         for range in 0..MOST_OF_ONE as u64 {

@@ -1,13 +1,15 @@
-//! Autocorrelation of a series, by the fast Fourier transform (Wiener–Khinchin; Cooley and Tukey 1965).
+//! Autocorrelation of a series, by the fast Fourier transform (Wiener–Khinchin; Cooley and Tukey
+//! 1965).
 //!
-//! A transform of its own: the crates for it take longer to build than the rest of the analyses.
+//! This is a separate implementation, because the crates for it take longer to build than the rest
+//! of the analyses.
 
 use std::f32::consts::TAU;
 
 /// A complex number.
 type Complex = (f32, f32);
 
-/// The transform of a series whose length is a power of two, in place.
+/// Transforms a series whose length is a power of two, in place.
 fn transform(values: &mut [Complex]) {
     let n = values.len();
     let bits = n.trailing_zeros();
@@ -42,15 +44,16 @@ fn transform(values: &mut [Complex]) {
     }
 }
 
-/// Correlation of a series with itself shifted by 0, 1, … up to `lags` places: the product of the two parts that meet,
-/// divided by the geometric mean of their energies, so between −1 and 1. The mean of the series has to be 0.
+/// Returns the correlation of a series with itself shifted by 0, 1, … up to `lags` samples: the
+/// product of the two overlapping parts, divided by the geometric mean of their energies, thus
+/// between −1 and 1. The mean of the series must be 0.
 pub(super) fn autocorrelation(series: &[f32], lags: usize) -> Vec<f32> {
     let n = series.len();
     let mut values = vec![(0.0, 0.0); (2 * n).next_power_of_two()];
     values.iter_mut().zip(series).for_each(|(value, sample)| value.0 = *sample);
     transform(&mut values);
     values.iter_mut().for_each(|value| *value = (value.0 * value.0 + value.1 * value.1, 0.0));
-    // Of real, symmetric values the inverse transform is the transform.
+    // For real, symmetric values the inverse transform equals the transform.
     transform(&mut values);
     let scale = values.len() as f32;
     let mut energy = vec![0.0f64; n + 1];
@@ -62,7 +65,7 @@ pub(super) fn autocorrelation(series: &[f32], lags: usize) -> Vec<f32> {
         .map(|lag| {
             let product = f64::from(values[lag].0 / scale);
             let energies = (energy[n - lag] * (all - energy[lag])).sqrt();
-            // Where one part is all but nothing, rounding would decide.
+            // If one part is almost zero, rounding would determine the result.
             if energies > all * 1e-6 { (product / energies).clamp(-1.0, 1.0) as f32 } else { 0.0 }
         })
         .collect()
@@ -73,7 +76,7 @@ mod tests {
     use super::autocorrelation;
     use proptest::prelude::*;
 
-    /// The same by its definition.
+    /// Computes the autocorrelation by its definition.
     fn direct(series: &[f32], lags: usize) -> Vec<f32> {
         let n = series.len();
         let sum = |from: &[f32], to: &[f32]| -> f64 {
@@ -90,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_its_definition_says(series in prop::collection::vec(-100.0f32..100.0, 1..300)) {
+        fn autocorrelation_matches_its_definition(series in prop::collection::vec(-100.0f32..100.0, 1..300)) {
             let lags = series.len() * 3 / 4;
             let (fast, slow) = (autocorrelation(&series, lags), direct(&series, lags));
             prop_assert_eq!(fast.len(), slow.len());
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_correlates_with_nothing() {
+    fn zeros_do_not_correlate() {
         assert_eq!(autocorrelation(&[0.0; 8], 6), [0.0; 7]);
         assert_eq!(autocorrelation(&[], 3), [0.0; 0]);
     }

@@ -1,51 +1,54 @@
 //! Periods of a series.
 //!
-//! A period is a shift at which the series is like itself, and at twice and three times of it again: each of these three
-//! maxima of the autocorrelation stands out from its mean over one period around it. How far the lowest of them does is
-//! the contrast of the period. Of the periods whose contrast is above the bound the shortest is taken, what repeats with
-//! it is subtracted, and the rest is searched again, so that two cycles on top of each other are both found.
+//! A period is a shift at which the series resembles itself, and again at twice and three times the
+//! shift: each of these three maxima of the autocorrelation exceeds its mean over one period around
+//! it. The contrast of the period is the least of these differences. Among the periods whose
+//! contrast exceeds the bound the shortest is selected, its repeating part is subtracted, and the
+//! remainder is searched again, so that two superimposed cycles are both found.
 //!
-//! The bound is what chance gives: [`MARGIN`] times the highest contrast in [`SHUFFLES`] series made of the same pieces
-//! in random order, but at least [`LEAST`]. A piece is as long as the series resembles itself, so that the bursts
-//! themselves stay whole.
+//! The bound estimates chance: [`MARGIN`] times the highest contrast in [`SHUFFLES`] series made of
+//! the same pieces in random order, but at least [`LEAST`]. A piece is as long as the series
+//! resembles itself, so that individual bursts stay intact.
 
 use super::autocorrelation::autocorrelation;
 
-/// Shortest period, in samples: below it a burst and a pause could not be told apart.
+/// Shortest period in samples. Below it a burst and a pause cannot be distinguished.
 const SHORTEST: usize = 4;
-/// A period has to fit so often, so that three repetitions can be seen.
+/// Minimum number of periods in a series, so that three repetitions can be detected.
 const REPETITIONS: usize = 4;
-/// Fewest samples in which a period is looked for.
+/// Minimum number of samples for a search.
 const FEWEST: usize = SHORTEST * REPETITIONS;
-/// Periods of one series.
+/// Maximum number of periods of one series.
 const PERIODS: usize = 3;
-/// Shuffled series.
+/// Number of shuffled series.
 const SHUFFLES: usize = 20;
-/// How much more than chance it has to be.
+/// Factor by which the contrast must exceed chance.
 const MARGIN: f32 = 1.2;
 /// Lowest bound.
 const LEAST: f32 = 0.25;
-/// Standard errors that it has to be, if each repetition of a period is one observation of it.
+/// Required number of standard errors, with each repetition of a period as one observation.
 const OBSERVED: f32 = 1.2;
-/// What repeats less of the variance of the series is of no use to anybody.
+/// Least share of the variance that a useful period explains.
 const WEAKEST: f64 = 0.1;
-/// How far a multiple of a period may be from where it should be, as a share of it: iterations do not all take the same time.
+/// Reciprocal of the tolerance of a multiple of a period, as a share of its position: iterations do
+/// not all take the same time.
 const JITTER: usize = 50;
-/// Multiples over which a period is followed to measure it.
+/// Number of multiples that are used to measure a period.
 const FOLLOWED: usize = 64;
 
 /// A period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Period {
-    /// Samples.
+    /// Length in samples.
     pub(super) period: f64,
-    /// Autocorrelation at that shift; of what is left after stronger ones, times the share of the variance that is left.
+    /// Autocorrelation at this shift. After the subtraction of stronger periods it is multiplied by
+    /// the remaining share of the variance.
     pub(super) strength: f64,
-    /// How much the contrast had to be.
+    /// Required contrast.
     pub(super) bound: f64,
 }
 
-/// The periods of a series, the strongest first.
+/// Returns the periods of a series, the strongest first.
 pub(super) fn periods(samples: &[u64]) -> Vec<Period> {
     let n = samples.len();
     let raw: Vec<f32> = samples.iter().map(|sample| *sample as f32).collect();
@@ -60,7 +63,7 @@ pub(super) fn periods(samples: &[u64]) -> Vec<Period> {
     while found.len() < PERIODS {
         let least = bound.unwrap_or(LEAST);
         let Some(mut lag) = correlation.shortest(least) else { break };
-        // What chance gives is asked only if there is something.
+        // The bound is computed only if there is a candidate.
         if bound.is_none() {
             let chance = chance(&raw, whole.length(), least);
             bound = Some(chance);
@@ -83,19 +86,22 @@ pub(super) fn periods(samples: &[u64]) -> Vec<Period> {
     found
 }
 
-/// The bound for a period of a series: each repetition is one observation, of which few may agree by chance.
+/// Returns the bound for a period of a series: each repetition is one observation, and few may
+/// agree by chance.
 fn bound_at(lag: usize, n: usize, bound: f32) -> f32 {
     bound.max(OBSERVED / (n as f32 / lag.max(1) as f32).sqrt())
 }
 
-/// What is left of a cycle whose period is not a whole number of samples may seem to repeat with a multiple of it.
+/// Returns true if a period is an artifact of an earlier one. The remainder of a cycle whose period
+/// is not a whole number of samples may repeat with a multiple of the period.
 fn is_multiple(period: f64, before: &Period, strength: f64) -> bool {
     let times = (period / before.period).round().max(1.0);
     let slack = 0.15 + 1.0 / before.period;
     (period / before.period - times).abs() < 0.05 * times && strength < before.strength + slack
 }
 
-/// Smoothed, so that a period between two samples is seen at both; mean 0 and variance 1.
+/// Returns the smoothed samples with mean 0 and variance 1. A period between two samples is then
+/// visible at both.
 fn prepared(raw: &[f32]) -> Vec<f32> {
     let n = raw.len();
     let mut samples: Vec<f32> =
@@ -113,7 +119,8 @@ fn energy(samples: &[f32]) -> f32 {
     samples.iter().map(|sample| sample * sample).sum()
 }
 
-/// Takes away what repeats with a period: the mean of all samples at the same place in it.
+/// Subtracts the part that repeats with a period: the mean of all samples at the same position in
+/// it.
 fn subtract(samples: &mut [f32], period: f64) {
     let places = (period.round() as usize).max(1);
     let place = |i: usize| ((i as f64 / period).fract() * places as f64) as usize % places;
@@ -130,9 +137,9 @@ fn subtract(samples: &mut [f32], period: f64) {
 
 #[derive(Clone)]
 struct Correlation {
-    /// By lag.
+    /// Autocorrelation by lag.
     values: Vec<f32>,
-    /// Of the values below a lag.
+    /// Sums of the values below each lag.
     sums: Vec<f32>,
     longest: usize,
 }
@@ -148,12 +155,12 @@ impl Correlation {
         Correlation { values, sums, longest: n / REPETITIONS }
     }
 
-    /// The shift up to which the series resembles itself.
+    /// Returns the shift up to which the series resembles itself.
     fn length(&self) -> usize {
         self.values.iter().position(|value| *value < 0.3).unwrap_or(1).max(1)
     }
 
-    /// The highest value near a multiple of a lag, and where it is.
+    /// Returns the position and value of the maximum near a multiple of a lag.
     fn peak(&self, lag: usize, multiple: usize) -> (usize, f32) {
         let middle = lag * multiple;
         let width = 1 + middle / JITTER;
@@ -172,7 +179,7 @@ impl Correlation {
         one(1).min(one(2)).min(one(3))
     }
 
-    /// The maxima that are periods at all.
+    /// Returns the maxima that can be periods.
     fn candidates(&self, least: f32) -> impl Iterator<Item = usize> + '_ {
         (SHORTEST..=self.longest).filter(move |&lag| {
             let value = self.values[lag];
@@ -180,23 +187,24 @@ impl Correlation {
         })
     }
 
-    /// The shortest period whose contrast is above a bound.
+    /// Returns the shortest period whose contrast exceeds a bound.
     fn shortest(&self, bound: f32) -> Option<usize> {
         let n = self.longest * REPETITIONS;
         self.candidates(bound).find(|lag| self.contrast(*lag) > bound_at(*lag, n, bound))
     }
 
-    /// The highest contrast.
+    /// Returns the highest contrast.
     fn highest(&self, least: f32) -> f32 {
         self.candidates(least).map(|lag| self.contrast(lag)).fold(0.0, f32::max)
     }
 
-    /// A period to a fraction of a sample: the place of the last of its multiples that can be followed.
+    /// Returns a period to a fraction of a sample, from the position of its last multiple that can
+    /// be found.
     fn measured(&self, lag: usize) -> f64 {
         let mut period = self.refined(lag);
         for multiple in 2..=FOLLOWED {
             let middle = (period * multiple as f64).round() as usize;
-            // Half a period off it would be the next one.
+            // Half a period away it would be the next multiple.
             let width = (1 + middle / JITTER / multiple.min(8)).min(lag / 4 + 1);
             if middle + width + 1 >= self.values.len() {
                 break;
@@ -211,7 +219,7 @@ impl Correlation {
         period
     }
 
-    /// The top of the parabola through a maximum and its neighbours.
+    /// Returns the top of the parabola through a maximum and its neighbors.
     fn refined(&self, lag: usize) -> f64 {
         let [before, here, after] = [lag - 1, lag, lag + 1].map(|lag| f64::from(self.values[lag]));
         let bend = before - 2.0 * here + after;
@@ -220,7 +228,7 @@ impl Correlation {
     }
 }
 
-/// What contrast chance gives.
+/// Returns the highest contrast in shuffled series.
 fn chance(raw: &[f32], piece: usize, least: f32) -> f32 {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut highest = 0.0f32;
@@ -235,7 +243,7 @@ fn chance(raw: &[f32], piece: usize, least: f32) -> f32 {
     (MARGIN * highest).max(least)
 }
 
-/// Numbers that are random enough, the same in each run (Marsaglia 2003, xorshift).
+/// Random numbers that are the same in each run (Marsaglia 2003, xorshift).
 struct Random(u64);
 
 impl Random {

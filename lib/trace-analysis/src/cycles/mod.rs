@@ -1,13 +1,15 @@
-//! Cycles in the data rate of a process (Miller 1990, section 5.3: "the bursts came in cycles", "request rate peaks were
-//! generally evenly spaced through the program's execution").
+//! Cycles in the data rate of a process (Miller 1990, section 5.3: "the bursts came in cycles",
+//! "request rate peaks were generally evenly spaced through the program's execution").
 //!
-//! The bytes that a process reads and writes are spread over its life, each request's evenly over its duration, in samples
-//! of 1 ms; if these become more than [`SAMPLES`], each two become one. In the samples of the processes that moved most,
-//! and of the trace as a whole, periods are looked for by autocorrelation. So periods from 4 samples up to a
-//! quarter of a life are found, see `cycles/find.rs`; `--since` and `--until` choose a shorter life, with finer samples.
+//! The bytes that a process reads and writes are distributed over its lifetime, those of each
+//! request evenly over its duration, in samples of 1 ms. If there are more than [`SAMPLES`], pairs
+//! of samples are merged. Periods are searched by autocorrelation in the samples of the processes
+//! that moved the most bytes, and of the trace as a whole. Periods from 4 samples up to a quarter
+//! of a lifetime are found, see `cycles/find.rs`; `--since` and `--until` select a shorter time,
+//! with finer samples.
 //!
-//! Memory: one series of at most [`SAMPLES`] for each of at most [`PROCESSES`] processes. If there are more processes,
-//! those with fewest bytes are let go; the result says how many.
+//! Memory: one series of at most [`SAMPLES`] for each of at most [`PROCESSES`] processes. If there
+//! are more processes, those with the fewest bytes are dropped; the result contains their number.
 
 mod autocorrelation;
 mod find;
@@ -20,65 +22,66 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-/// Samples of a series: with them a period is known to a thousandth of the process's life at least.
+/// Maximum number of samples of a series, which determine a period at least to a thousandth of the
+/// lifetime of the process.
 pub const SAMPLES: usize = 4096;
-/// Processes with a series: 32 MB.
+/// Maximum number of processes with a series: 32 MB.
 pub const PROCESSES: usize = 1024;
-/// Processes whose periods are looked for: those that moved most.
+/// Number of processes whose periods are searched: those that moved the most bytes.
 const EXAMINED: usize = 256;
-/// Nanoseconds of a sample, at first.
+/// Initial length of a sample in nanoseconds.
 const FINEST: i64 = 1_000_000;
 
-/// What repeats in a trace.
+/// Cycles of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cycles {
-    /// All processes together; `None` if nothing moved.
+    /// Cycles of all processes together; `None` if nothing moved.
     pub all: Option<Rhythm>,
-    /// Single processes, the one that moved most first.
+    /// Cycles of single processes, the one that moved the most bytes first.
     pub processes: Vec<Rhythm>,
-    /// Processes that moved data and were not examined, because others moved more.
+    /// Number of processes that moved data and were not examined, because others moved more.
     pub not_examined: u64,
 }
 
-/// What repeats in the data rate of one process.
+/// Cycles in the data rate of one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Rhythm {
-    /// Its id in the trace; `None`: all of them.
+    /// Id of the process in the trace; `None` for all processes.
     pub process: Option<u64>,
-    /// Process id on its node; `None`: all of them.
+    /// Process id on its node; `None` for all processes.
     pub pid: Option<u32>,
     /// Begin of the first request that moved data, nanoseconds since 1970.
     pub begin: i64,
-    /// End of the last one.
+    /// End of the last request that moved data.
     pub end: i64,
     /// Bytes read and written.
     pub bytes: u64,
-    /// Length of a sample, nanoseconds.
+    /// Length of a sample in nanoseconds.
     pub sample: u64,
-    /// The periods, the strongest first; none if the rate does not repeat more than by chance.
+    /// Periods, the strongest first; empty if the rate does not repeat more than by chance.
     pub cycles: Vec<Cycle>,
 }
 
 /// A period of the data rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cycle {
-    /// Nanoseconds.
+    /// Length in nanoseconds.
     pub period: u64,
-    /// Autocorrelation of the rate at this shift: the share of its variance that repeats, 1 if each cycle is like the one
-    /// before.
+    /// Autocorrelation of the rate at this shift: the share of its variance that repeats, 1 if all
+    /// cycles are equal.
     pub strength: f64,
-    /// How far it has to stand out for not being chance.
+    /// Contrast that a period by chance does not reach.
     pub bound: f64,
-    /// How often it comes from `begin` to `end`.
+    /// Number of cycles from `begin` to `end`.
     pub count: u64,
-    /// Mean bytes read and written in one.
+    /// Mean bytes read and written in one cycle.
     pub bytes: u64,
 }
 
-/// The rate of one process.
+/// Rate of one process.
 #[derive(Debug)]
 struct Series {
-    /// Of the first sample, nanoseconds since 1970.
+    /// Begin of the first sample, nanoseconds since 1970.
     origin: i64,
     sample: i64,
     samples: Vec<u64>,
@@ -97,12 +100,12 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Takes in events, in order. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
+    /// Adds events, in order. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch) {
         each_outermost(self, |analysis| &mut analysis.events, batch, Self::request);
     }
 
-    /// Takes in an outermost request.
+    /// Adds an outermost request.
     pub fn request(&mut self, event: &Event) {
         let bytes = match event.class() {
             OpClass::Copy => event.moved().saturating_mul(2),
@@ -117,11 +120,11 @@ impl Rates {
         }
         self.processes.entry(event.process).or_insert_with(|| Series::new(event)).put(event, bytes);
         if self.processes.len() > PROCESSES {
-            self.let_smaller_half_go();
+            self.drop_smaller_half();
         }
     }
 
-    fn let_smaller_half_go(&mut self) {
+    fn drop_smaller_half(&mut self) {
         let mut sizes: Vec<(u64, u64)> =
             self.processes.iter().map(|(id, series)| (series.bytes, *id)).collect();
         sizes.sort_unstable();
@@ -131,7 +134,7 @@ impl Rates {
         }
     }
 
-    /// The result.
+    /// Returns the result.
     #[must_use]
     pub fn finish(self) -> Cycles {
         let mut processes: Vec<(u64, Series)> = self.processes.into_iter().collect();
@@ -158,7 +161,7 @@ impl Series {
         }
     }
 
-    /// The sample of a time; what was before the first one belongs to it.
+    /// Returns the sample of a time. Times before the first sample belong to it.
     fn number(&self, time: i64) -> u64 {
         if time <= self.origin { 0 } else { time.abs_diff(self.origin) / self.sample.unsigned_abs() }
     }
@@ -219,8 +222,9 @@ impl Series {
     }
 }
 
-/// How often a cycle comes. If nothing moves in most of it, its bursts are followed one after the other, so that their
-/// number is right even where they are late; else it is the time divided by the period.
+/// Returns the number of cycles. If nothing moves in most of a cycle, the bursts are counted one by
+/// one, so that late bursts do not falsify the number; otherwise it is the time divided by the
+/// period.
 fn count(samples: &[u64], period: f64, alone: bool) -> u64 {
     let active = samples.iter().filter(|sample| **sample > 0).count();
     let by_time = (samples.len() as f64 / period).round() as u64;

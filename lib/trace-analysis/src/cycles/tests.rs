@@ -1,4 +1,4 @@
-//! Rates of processes over their lives.
+//! Rates of processes over their lifetimes.
 
 use super::{PROCESSES, Rates, SAMPLES, Series, count};
 use miot_trace_events::testing::event;
@@ -56,7 +56,7 @@ fn two_writers_have_two_cycles_together_and_one_each() {
 }
 
 #[test]
-fn those_that_moved_least_are_let_go() {
+fn processes_with_the_fewest_bytes_are_dropped() {
     let mut rates = Rates::default();
     let processes = 3 * PROCESSES as u64;
     for process in 0..processes {
@@ -71,7 +71,7 @@ fn those_that_moved_least_are_let_go() {
 }
 
 #[test]
-fn a_count_without_pauses_is_the_time_by_the_period() {
+fn count_without_pauses_is_time_by_period() {
     assert_eq!(count(&[1; 100], 10.0, true), 10);
     assert_eq!(count(&[], 10.0, true), 0);
 }
@@ -94,7 +94,7 @@ proptest! {
 }
 
 #[test]
-fn absurd_times_are_survived() {
+fn extreme_times_do_not_overflow() {
     let mut rates = Rates::default();
     for (begin, took) in [(0, 0), (i64::MAX - 1, 0), (i64::MIN, i64::MAX), (0, i64::MAX)] {
         rates.request(&event("write", begin, took, i64::MAX));

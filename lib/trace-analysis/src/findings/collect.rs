@@ -17,12 +17,13 @@ use miot_trace_store::FileNames;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Processes and files, programs and files, of which is known what they read or wrote lately.
+/// Maximum number of pairs of process and file, and of program and file, whose recent ranges are
+/// kept.
 const REMEMBERED: usize = 1 << 15;
-/// Bit of the flags of `open` that empties the file.
+/// Bit of the flags of `open` that truncates the file.
 const TRUNCATES: i64 = 0o1000;
 
-/// What a request is to the rules, apart from its class.
+/// Kind of a request for the rules, apart from its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestKind {
     Other,
@@ -31,7 +32,7 @@ enum RequestKind {
     Seek,
     /// Makes data durable; `fflush` and the `flush` at a close do not.
     Sync,
-    /// The file is another one afterwards.
+    /// The name refers to another file afterwards.
     Replace,
     Collective,
     Truncate,
@@ -61,53 +62,53 @@ impl RequestKind {
     }
 }
 
-/// How often the contents of a file were taken from those who remember them.
+/// Versions of a file, which invalidate the ranges recorded for it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Version {
-    /// It was emptied, or is another file.
+    /// Number of times it was truncated or replaced.
     contents: u32,
-    /// A process wrote that had not written last.
+    /// Number of writes by another process than the previous writer.
     writers: u32,
     last_writer: u64,
 }
 
-/// What a process did with a file.
+/// Accesses of a process to a file.
 #[derive(Debug, Default)]
-struct Own {
+struct ProcessAccess {
     opens: u64,
     stats: u64,
     version: (u32, u32),
     read: Ranges,
 }
 
-/// What a program did with a file.
+/// Accesses of a program to a file.
 #[derive(Debug, Default)]
-struct Together {
+struct ProgramAccess {
     version: (u32, u32),
     read: Ranges,
     written: Ranges,
 }
 
-/// Collects what the rules look at.
+/// Collects the input of the rules.
 #[derive(Debug)]
 pub struct Collector {
     events: OutermostEvents,
     places: Places,
     programs: Programs,
     blocks: BlockSizes,
-    /// By number of the operation.
+    /// Kinds by number of the operation.
     kinds: Vec<Option<RequestKind>>,
     system_files: SystemFiles,
     versions: ById<Version>,
-    own: Recent<(u64, u64), Own>,
-    together: Recent<(usize, u64), Together>,
+    own: Recent<(u64, u64), ProcessAccess>,
+    together: Recent<(usize, u64), ProgramAccess>,
     pub(super) by_program: HashMap<usize, ProgramFacts>,
     pub(super) files: HashMap<(usize, u64), FileFacts>,
     files_left_out: u64,
 }
 
 impl Collector {
-    /// Of these programs, with the block sizes of their files.
+    /// Returns a collector for these programs, with the block sizes of their files.
     #[must_use]
     pub fn new(programs: Programs, blocks: BlockSizes) -> Collector {
         Collector {
@@ -126,13 +127,14 @@ impl Collector {
         }
     }
 
-    /// Requests to files of the operating system and its programs are taken in as well.
+    /// Includes requests to files of the operating system and its programs.
     #[must_use]
     pub fn with_system_files(self, are_included: bool) -> Collector {
         Collector { system_files: SystemFiles::new(are_included), ..self }
     }
 
-    /// Takes in events, in order, with the paths of their files. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
+    /// Adds events, in order, with the paths of their files. A batch without
+    /// [`miot_trace_events::events::COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch, paths: &FileNames) {
         each_event(
             self,
@@ -147,7 +149,7 @@ impl Collector {
         );
     }
 
-    /// Takes in an outermost request.
+    /// Adds an outermost request.
     fn request(&mut self, event: &Event, place: &Place, paths: &FileNames) {
         let Some(file) = event.file.filter(|_| event.layer != Some(Layer::App)) else { return };
         let is_left_out = self.system_files.leave_out(file, event.moved(), paths);
@@ -184,7 +186,7 @@ impl Collector {
         *self.kinds[event.op].get_or_insert_with(|| event.info.map_or(RequestKind::Other, RequestKind::of))
     }
 
-    /// Notes a rule's case.
+    /// Records a case of a rule.
     fn case(&mut self, event: &Event, file: u64, member: Member, rule: Rule, count: u64) {
         if count == 0 {
             return;
@@ -234,7 +236,7 @@ impl Collector {
             sizes.small_bytes = sizes.small_bytes.saturating_add(moved);
             sizes.small_time = sizes.small_time.saturating_add(time);
         }
-        // A request in pieces is as aligned as its file type.
+        // A request in pieces is aligned if its file type is.
         let is_block = moved >= block && *place == Place::Whole;
         facts.blocks += u64::from(is_block);
         facts.block = facts.block.max(block);
@@ -333,13 +335,13 @@ impl Collector {
         self.case(event, file, member, Rule::MetadataStorm, 1);
     }
 
-    /// Whatever was read or written of a file is not in it any more.
+    /// Invalidates everything that was read or written of a file.
     fn replaced(&mut self, file: u64) {
         let version = self.versions.get(file);
         version.contents = version.contents.wrapping_add(1);
     }
 
-    /// What the rules find.
+    /// Returns the findings of the rules.
     #[must_use]
     pub fn finish(self, paths: &FileNames) -> Findings {
         let mut programs: Vec<(usize, ProgramFacts)> = self.by_program.into_iter().collect();

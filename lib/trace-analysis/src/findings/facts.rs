@@ -3,7 +3,7 @@
 use super::Rule;
 use std::collections::HashMap;
 
-/// When something was the case.
+/// Time of a case.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) begin: i64,
@@ -17,7 +17,7 @@ impl Span {
     }
 }
 
-/// Requests of a direction, and the small ones of them.
+/// Requests in one direction, and the small ones of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sizes {
     pub(super) requests: u64,
@@ -27,7 +27,7 @@ pub(super) struct Sizes {
     pub(super) small_time: u64,
 }
 
-/// One member of a program.
+/// Facts of one member of a program.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemberFacts {
     pub(super) bytes: u64,
@@ -35,16 +35,17 @@ pub(super) struct MemberFacts {
     pub(super) requests: u64,
 }
 
-/// One program. Times are nanoseconds.
+/// Facts of one program. Times are in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct ProgramFacts {
     pub(super) span: Option<Span>,
-    /// Those that go to the file system as they are: neither buffered by the C library nor collective.
+    /// Requests that reach the file system unchanged: neither buffered by the C library nor
+    /// collective.
     pub(super) reads: Sizes,
     pub(super) writes: Sizes,
-    /// The largest block of the file systems, bytes.
+    /// Largest block size of the file systems in bytes.
     pub(super) block: u64,
-    /// Of at least a block, and those that begin within one.
+    /// Requests of at least a block, and those that begin within a block.
     pub(super) blocks: u64,
     pub(super) misaligned: u64,
     pub(super) data_requests: u64,
@@ -61,14 +62,14 @@ pub(super) struct ProgramFacts {
     pub(super) sync_time: u64,
     pub(super) bytes_read: u64,
     pub(super) bytes_written: u64,
-    /// Read by a process that had read them before.
+    /// Bytes read by a process that had read them before.
     pub(super) reread: u64,
-    /// Read by a process after another one had.
+    /// Bytes read by a process after another one had read them.
     pub(super) read_by_others: u64,
     pub(super) overwritten: u64,
     pub(super) mpi_requests: u64,
     pub(super) members: HashMap<u64, MemberFacts>,
-    /// When each rule's case was.
+    /// Time of the cases of each rule.
     pub(super) when: HashMap<Rule, Span>,
 }
 
@@ -78,16 +79,16 @@ impl ProgramFacts {
     }
 }
 
-/// What a program did with a file.
+/// Accesses of a program to a file.
 #[derive(Debug, Default)]
 pub(super) struct FileFacts {
-    /// Block size of its file system, bytes.
+    /// Block size of the file system in bytes.
     pub(super) block: u32,
     pub(super) bytes: u64,
-    /// The first member that moved data.
+    /// First member that moved data.
     pub(super) member: Option<u64>,
     pub(super) is_shared: bool,
-    /// How often each rule's case is, or how many bytes.
+    /// Number of cases of each rule, or their bytes.
     pub(super) cases: Vec<(Rule, u64)>,
 }
 

@@ -1,13 +1,14 @@
 //! Findings: inefficient I/O, detected by rules with thresholds, evidence and advice.
 //!
-//! The rules are the patterns that Carns et al. (2011, section V) found to cost applications most, and those that a trace
-//! shows and counters do not: bytes read twice or written over. They judge programs ([`crate::programs`]) by their outermost
-//! requests ([`miot_trace_events::outermost`]) to files that are not the system's, unless asked for these too. Each rule is in `rules/`, with its thresholds as
-//! constants and why they are what they are. A rule that needs many requests to say anything says nothing of a program that
-//! makes few.
+//! The rules are the patterns that Carns et al. (2011, section V) found to be the most expensive
+//! for applications, and patterns that only a trace shows: bytes read twice or overwritten. They
+//! examine programs ([`crate::programs`]) by their outermost requests
+//! ([`miot_trace_events::outermost`]). Files of the system are excluded unless requested. Each rule
+//! is in `rules/`, with its thresholds as constants and their reasons. A rule that needs many
+//! requests does not match a program with few.
 //!
-//! Memory grows with programs and their members; of files up to [`FILES`] are looked at, of ranges of files so many that
-//! bytes read twice or written over are lower bounds.
+//! Memory grows with programs and their members. At most [`FILES`] files are examined. The number
+//! of ranges per file is limited, so that bytes read twice or overwritten are lower bounds.
 
 mod collect;
 mod facts;
@@ -19,12 +20,12 @@ pub use collect::Collector;
 use crate::programs::{LeftOut, Program};
 use serde::Serialize;
 
-/// Files that are looked at.
+/// Maximum number of examined files.
 pub const FILES: usize = 1 << 20;
-/// Files that a finding names.
+/// Maximum number of files in a finding.
 const NAMED: usize = 5;
 
-/// Which rule.
+/// A rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
@@ -36,32 +37,32 @@ pub enum Rule {
     Misaligned,
     /// Most of the I/O time goes into many metadata requests.
     MetadataStorm,
-    /// A seek for each read or write.
+    /// A seek before most reads and writes.
     Seeks,
-    /// The same file opened again and again.
+    /// The same files are opened repeatedly.
     RedundantOpens,
-    /// The same file asked about again and again.
+    /// Attributes of the same files are requested repeatedly.
     RedundantStats,
     /// Data in many small files.
     ManySmallFiles,
-    /// One rank does the I/O of all.
+    /// One rank does the I/O of all ranks.
     OneRank,
     /// One rank takes much longer than the others.
     Straggler,
     /// Small MPI-IO requests to a shared file that are not collective.
     IndependentSharedIo,
-    /// A process reads what it has read before.
+    /// A process reads the same bytes repeatedly.
     RedundantReads,
     /// The members of a program read the same bytes.
     ReadByAll,
-    /// Bytes are written over.
+    /// Bytes are overwritten.
     Overwrites,
-    /// Data made durable after every write.
+    /// Data is made durable after every write.
     SyncPerWrite,
 }
 
 impl Rule {
-    /// All of them.
+    /// All rules.
     pub const ALL: [Rule; 15] = [
         Rule::SmallReads,
         Rule::SmallWrites,
@@ -80,7 +81,7 @@ impl Rule {
         Rule::SyncPerWrite,
     ];
 
-    /// As in JSON.
+    /// Returns the name in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -103,78 +104,79 @@ impl Rule {
     }
 }
 
-/// What was found in a trace.
+/// Findings of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Findings {
-    /// By program, the one with most I/O time first.
+    /// Findings by program, the one with the most I/O time first.
     pub findings: Vec<Finding>,
-    /// Programs that were judged.
+    /// Number of examined programs.
     pub programs: u64,
-    /// Requests to files that were not looked at, because there were too many.
+    /// Number of requests to files that were not examined, because there were too many files.
     pub files_left_out: u64,
-    /// Requests to files of the operating system and its programs that were not looked at by choice.
+    /// Requests to excluded files of the operating system and its programs.
     pub system_files_left_out: LeftOut,
 }
 
-/// One thing that was found.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// By which rule.
+    /// Rule that matched.
     pub rule: Rule,
-    /// Of which program.
+    /// Program with the finding.
     pub program: Program,
-    /// What is the case, in a sentence with its figures.
+    /// Description in a sentence with figures.
     pub what: String,
-    /// When the rule says so, with its thresholds.
+    /// Condition of the rule, with its thresholds.
     pub because: String,
-    /// What could be done.
+    /// Possible remedy.
     pub advice: String,
-    /// Where the rule comes from.
+    /// Source of the rule.
     pub source: String,
-    /// The figures.
+    /// Figures of the finding.
     pub figures: Vec<Figure>,
-    /// The files where it is most the case.
+    /// Files with the most cases.
     pub files: Vec<FileEvidence>,
-    /// The members that it is about: MPI ranks, or processes in the trace.
+    /// Members concerned: MPI ranks, or processes in the trace.
     pub members: Vec<u64>,
-    /// Begin of the first request that it is about, nanoseconds since 1970; `None` if it is about none in particular.
+    /// Begin of the first request concerned, nanoseconds since 1970; `None` if no particular
+    /// request is.
     pub begin: Option<i64>,
-    /// End of the last one.
+    /// End of the last request concerned.
     pub end: Option<i64>,
 }
 
-/// A number.
+/// A figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Of what.
+    /// Name.
     pub name: &'static str,
-    /// How much.
+    /// Value.
     pub value: f64,
-    /// In what.
+    /// Unit.
     pub unit: Unit,
 }
 
-/// What a number counts.
+/// Unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Things.
+    /// A number without a unit.
     Count,
     /// Bytes.
     Bytes,
-    /// A part of 1.
+    /// A fraction of 1.
     Share,
     /// Time.
     Nanoseconds,
 }
 
-/// A file where something is the case.
+/// A file with cases of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileEvidence {
-    /// Its id in the trace.
+    /// Id of the file in the trace.
     pub file: u64,
-    /// Its path; empty if the trace does not say.
+    /// Path; empty if the trace does not contain it.
     pub path: String,
-    /// How often, or how many bytes: what the rule counts.
+    /// Number of cases or of bytes, depending on the rule.
     pub value: u64,
 }

@@ -2,20 +2,21 @@
 
 use std::ops::Range;
 
-/// Ranges of one set. If there are more, the smallest goes: what the set has in common with others is a lower bound.
+/// Maximum number of ranges of one set. If there are more, the smallest is dropped: the
+/// intersection with other ranges is then a lower bound.
 const MOST: usize = 256;
 
-/// Ranges that are apart, in order.
+/// Disjoint ranges in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ranges(Vec<Range<u64>>);
 
 impl Ranges {
-    /// Adds a range, and says how many of its bytes were there.
+    /// Adds a range. Returns the number of its bytes that were present.
     pub(super) fn add(&mut self, range: Range<u64>) -> u64 {
         if range.is_empty() {
             return 0;
         }
-        // Ranges that touch are joined.
+        // Touching ranges are joined.
         let from = self.0.partition_point(|one| one.end < range.start);
         let to = from + self.0[from..].partition_point(|one| one.start <= range.end);
         let there = self.0[from..to].iter().map(|one| common(one, &range)).sum();
@@ -33,7 +34,7 @@ impl Ranges {
         there
     }
 
-    /// Takes a range out.
+    /// Removes a range.
     pub(super) fn remove(&mut self, range: &Range<u64>) {
         let from = self.0.partition_point(|one| one.end <= range.start);
         let to = from + self.0[from..].partition_point(|one| one.start < range.end);
@@ -61,7 +62,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set_of_bytes(steps in prop::collection::vec((any::<bool>(), 0u64..200, 0u64..50), 0..60)) {
+        fn ranges_are_a_set_of_bytes(steps in prop::collection::vec((any::<bool>(), 0u64..200, 0u64..50), 0..60)) {
             let (mut ranges, mut bytes) = (Ranges::default(), [false; 256]);
             for (adds, start, length) in steps {
                 let range = start..start + length;
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_ranges_cost_the_smallest() {
+    fn too_many_ranges_drop_the_smallest() {
         let mut ranges = Ranges::default();
         (0..MOST as u64).for_each(|i| assert_eq!(ranges.add(i * 100..i * 100 + 10), 0));
         assert_eq!(ranges.add(1_000_000..1_000_001), 0);

@@ -1,14 +1,15 @@
-//! The requests of MPI-IO for which requests were made whose encloser does not come: the begin of a split collective, which
-//! is over when what it has submitted ends, and a request that another thread has ended, under a number of its own.
+//! MPI-IO requests with child requests that name a parent that never arrives: the begin of a split
+//! collective, which completes when the requests that it submitted end, and a request that another
+//! thread completed under another number.
 
 use miot_trace_events::Request;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-/// Requests of a process that are remembered.
+/// Maximum number of kept requests of a process.
 const REMEMBERED: usize = 4096;
 
-/// A request that a thread has ended.
+/// A request that a thread completed.
 #[derive(Debug)]
 struct Ended {
     tid: u32,
@@ -18,20 +19,20 @@ struct Ended {
 
 #[derive(Debug, Default)]
 struct Process {
-    /// Begins of split collectives, by thread and number.
+    /// Operations of begins of split collectives, by thread and number.
     begins: HashMap<(u32, u32), usize>,
     order: VecDeque<(u32, u32)>,
     ended: VecDeque<Ended>,
-    /// Any operation of MPI-IO.
+    /// Any MPI-IO operation of the process.
     last: Option<usize>,
 }
 
-/// By node and process.
+/// MPI-IO requests by node and process.
 #[derive(Debug, Default)]
 pub(super) struct Parents(HashMap<(u32, u64), Process>);
 
 impl Parents {
-    /// Takes in a request of MPI-IO.
+    /// Adds an MPI-IO request.
     pub(super) fn add(&mut self, request: &Request, operation: usize, begins_split: bool) {
         let process = self.0.entry((request.node, request.process)).or_default();
         process.last = Some(operation);
@@ -54,11 +55,11 @@ impl Parents {
         }
     }
 
-    /// The operation for which a request was made that has no encloser among those that came.
+    /// Returns the operation for which a request without a recorded parent was made.
     pub(super) fn of(&self, request: &Request) -> Option<usize> {
         let process = self.0.get(&(request.node, request.process))?;
         let Some(enclosing) = request.enclosing else {
-            // MPI has made it for another thread or later.
+            // MPI made the request for another thread, or later.
             return process.last.filter(|_| request.caller.is_some() && !request.is_mpi);
         };
         let covers = |ended: &&Ended| {

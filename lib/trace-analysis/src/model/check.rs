@@ -3,7 +3,7 @@
 use super::{FORMAT, Loop, Model, Operation, Phase};
 use std::fmt;
 
-/// What is wrong with a model.
+/// Defect of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid(pub(super) String);
 
@@ -20,10 +20,10 @@ fn ensure(is_good: bool, wrong: impl FnOnce() -> String) -> Result<(), Invalid> 
 }
 
 impl Model {
-    /// That the numbers agree with each other.
+    /// Checks that the numbers are consistent.
     ///
     /// # Errors
-    /// The first that does not, with its phase.
+    /// The first inconsistency, with its phase.
     pub fn check(&self) -> Result<(), Invalid> {
         ensure(self.format == FORMAT, || {
             format!(
@@ -47,7 +47,7 @@ impl Phase {
         ensure(last < processes, || {
             format!("process {last}, but the application has {processes} (0-{})", processes.saturating_sub(1))
         })?;
-        ensure(!self.operations.is_empty(), || "it has no operation".into())?;
+        ensure(!self.operations.is_empty(), || "operation is empty".into())?;
         self.operations.iter().try_for_each(|operation| operation.check(self.processes.len()))?;
         let is_exact =
             self.operations.iter().all(|op| op.sizes.is_none() && op.repetitions_between.is_none());

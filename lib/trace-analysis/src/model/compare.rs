@@ -3,21 +3,21 @@
 use super::{Model, Operation, Phase};
 use serde::Serialize;
 
-/// What differs.
+/// A difference between two models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Where: `application`, or the phases of the one, of the other, or of both.
+    /// Place: `application`, or the phases of the first model, of the second, or of both.
     pub place: String,
-    /// What: the name of the field.
+    /// Name of the field.
     pub field: String,
-    /// In the one.
+    /// Value in the first model.
     pub one: String,
-    /// In the other.
+    /// Value in the second model.
     pub other: String,
 }
 
-/// All that differs between two models but for what was measured and what the files and the application are called: those
-/// are not of the application's making. Families are paired in their order.
+/// Returns all differences between two models, apart from measurements and the names of files and
+/// application, which the application does not determine. Families are paired in order.
 #[must_use]
 pub fn compare(one: &Model, other: &Model) -> Vec<Difference> {
     let mut found = DifferenceList { place: "application".into(), all: Vec::new() };
@@ -43,7 +43,7 @@ struct DifferenceList {
 impl DifferenceList {
     fn see<T: PartialEq + Serialize>(&mut self, field: &str, one: &T, other: &T) {
         if one != other {
-            self.push(field, &said(one), &said(other));
+            self.push(field, &file_text(one), &file_text(other));
         }
     }
 
@@ -111,7 +111,7 @@ impl DifferenceList {
     }
 }
 
-/// A value as the file has it.
-fn said<T: Serialize>(value: &T) -> String {
+/// Returns a value as in the file.
+fn file_text<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).map_or_else(|_| "?".into(), |text| text.trim_matches('"').to_owned())
 }

@@ -1,39 +1,40 @@
-//! How long an application's I/O takes on another machine, by the bandwidth that a benchmark of each phase reached there
-//! (Méndez et al. 2012, sections 3.2 and 3.3).
+//! Estimate of the time of an application's I/O on another machine, from the bandwidth that a
+//! benchmark of each phase reached there (Méndez et al. 2012, sections 3.2 and 3.3).
 
 use super::{Direction, Mode, Model, Operation, Phase, Sharing};
 use serde::{Deserialize, Serialize};
 
-/// The parameters with which IOR does what one operation of a phase does.
+/// Parameters with which IOR reproduces one operation of a phase.
 ///
-/// The paper maps `s` by the access mode, `b` = weight, `t` = rs, NP = np and `-F` for a file per process. Its weight is that of all
-/// processes while IOR's block is one process's, so here `b` times `s` is weight / np = rep × rs. Processes that take
-/// turns (distance np × rs) are IOR's segments: `s` = rep, `b` = rs. All else has `s` = 1, as in the paper, which
-/// replays strided accesses as sequential ones.
+/// The paper maps `s` by the access mode, `b` = weight, `t` = rs, NP = np, and `-F` for a file per
+/// process. Its weight is that of all processes, while IOR's block is that of one process, so here
+/// `b` times `s` is weight / np = rep × rs. Processes that take turns (distance np × rs) are IOR's
+/// segments: `s` = rep, `b` = rs. In all other cases `s` = 1, as in the paper, which replays
+/// strided accesses as sequential ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ior {
-    /// Processes.
+    /// Number of processes.
     pub processes: u64,
-    /// `-s`.
+    /// Segments (`-s`).
     pub segments: u64,
-    /// `-b`, bytes.
+    /// Block (`-b`) in bytes.
     pub block: u64,
-    /// `-t`, bytes.
+    /// Transfer (`-t`) in bytes.
     pub transfer: u64,
-    /// `-F`.
+    /// File per process (`-F`).
     pub file_per_process: bool,
-    /// `-c`.
+    /// Collective I/O (`-c`).
     pub collective: bool,
-    /// `-z`.
+    /// Random offsets (`-z`).
     pub random: bool,
-    /// `-a`.
+    /// Interface (`-a`).
     pub interface: &'static str,
-    /// `-r` instead of `-w`.
+    /// True for reads (`-r`), false for writes (`-w`).
     pub reads: bool,
 }
 
 impl Ior {
-    /// For an operation of a phase seen on a layer.
+    /// Returns the parameters for an operation of a phase of this layer.
     #[must_use]
     pub fn of(phase: &Phase, operation: &Operation, layer: &str) -> Ior {
         let processes = phase.processes.len();
@@ -56,7 +57,7 @@ impl Ior {
         }
     }
 
-    /// As it is typed, to work on this file, which stays.
+    /// Returns the command line for this file, which is kept.
     #[must_use]
     pub fn command(&self, file: &str) -> String {
         let flag = |is_set: bool, flag: &str| if is_set { format!(" {flag}") } else { String::new() };
@@ -74,48 +75,50 @@ impl Ior {
         )
     }
 
-    /// Bytes that it moves.
+    /// Returns the bytes that IOR moves.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.processes.saturating_mul(self.segments).saturating_mul(self.block)
     }
 }
 
-/// The bandwidth that a benchmark of some phases has reached on a machine.
+/// Bandwidth that a benchmark of some phases reached on a machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bandwidth {
     /// Name of the configuration.
     pub configuration: String,
-    /// A phase that it is about: any number of its family.
+    /// Phase: any number of its family.
     pub phase: u64,
-    /// The operation, from 1; `None`: all of the phase.
+    /// Operation, from 1; `None` for all operations of the phase.
     pub operation: Option<u64>,
     /// Bytes per second.
     pub bytes_per_second: f64,
 }
 
-/// What is estimated of a family of phases on one configuration.
+/// Estimate for a family of phases on one configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// Name of the configuration.
     pub configuration: String,
-    /// Numbers of the phases; of all of them: `all`.
+    /// Numbers of the phases; `all` for the sum of all phases.
     pub phases: String,
     /// Bytes of the family.
     pub bytes: u64,
-    /// The mean of what was measured for its operations (BW_CH).
+    /// Mean of the bandwidths measured for the operations (BW_CH).
     pub bytes_per_second: f64,
-    /// Equation 2, for all phases of the family: weight / BW_CH. For all phases: equation 1.
+    /// For all phases of the family, equation 2: weight / BW_CH. For all phases of the model,
+    /// equation 1.
     pub seconds: f64,
-    /// What the application itself took (Time(MD)), where a model of that is given.
+    /// Time that the application itself took (Time(MD)), if a model with measurements is given.
     pub measured_seconds: Option<f64>,
     /// Equation 4, bytes per second: |BW_CH − BW_MD|.
     pub error_absolute: Option<f64>,
-    /// Equation 3, per cent of BW_MD.
+    /// Equation 3, percent of BW_MD.
     pub error_relative: Option<f64>,
 }
 
-/// The mean of what was measured for the operations of a phase; of several measurements of one, their mean.
+/// Returns the mean of the bandwidths measured for the operations of a phase. Several measurements
+/// of one operation count by their mean.
 fn bandwidth(phase: &Phase, configuration: &str, measured: &[Bandwidth]) -> Option<f64> {
     let of_phase: Vec<&Bandwidth> = measured
         .iter()
@@ -214,7 +217,8 @@ mod tests {
         assert_eq!(Ior::of(&strided, &strided.operations[0], "posix").segments, 1);
     }
 
-    /// Table 3 of the paper, configuration A with 64 processes, by the bandwidth that its times stand for.
+    /// Table 3 of the paper, configuration A with 64 processes, with the bandwidths that correspond
+    /// to its times.
     #[test]
     fn times_and_errors_are_those_of_the_paper() {
         let model = bt_io(64, 50, 40 << 20);
@@ -244,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_of_a_phase_count_by_their_mean() {
+    fn bandwidth_of_a_phase_is_the_mean_of_its_operations() {
         let mut model = bt_io(4, 2, 100);
         let second = model.phases[0].operations[0].clone();
         model.phases[0].operations.push(second);

@@ -2,26 +2,26 @@
 
 use super::{Invalid, Model};
 
-/// First lines of a file, for whoever opens it.
+/// First lines of a file, for readers.
 const HEADER: &str = "# The I/O of an application, whatever the machine: see docs/guide/model.md.
 # Sizes and offsets are bytes. `measured` says what one machine made of it; a benchmark does not need it.
 
 ";
 
 impl Model {
-    /// The text of a file.
+    /// Returns the text of a file.
     ///
     /// # Errors
-    /// What TOML cannot hold.
+    /// Values that TOML cannot represent.
     pub fn to_toml(&self) -> Result<String, Invalid> {
         let text = toml::to_string(self).map_err(|error| Invalid(format!("cannot be written: {error}")))?;
         Ok(format!("{HEADER}{text}"))
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The first defect and its position.
     pub fn from_toml(text: &str) -> Result<Model, Invalid> {
         let model: Model =
             toml::from_str(text).map_err(|error| Invalid(error.to_string().trim_end().to_owned()))?;
@@ -37,7 +37,7 @@ mod tests {
     use crate::model::{Measured, Numbers};
 
     #[test]
-    fn a_model_survives_being_written() {
+    fn written_models_are_read_back() {
         let mut model = bt_io(36, 50, 72 << 20);
         model.phases[0].measured = Some(Measured { seconds: 0.1 + 0.2, ticks: (3, 7), ..Default::default() });
         model.phases[1].operations[0].restarts = vec![Numbers::constant(0)];
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn errors_contain_their_position() {
         let text = bt_io(4, 3, 100).to_toml().unwrap();
         let wrong =
             |from: &str, to: &str| Model::from_toml(&text.replacen(from, to, 1)).unwrap_err().to_string();

@@ -1,17 +1,18 @@
-//! The abstract model of an application's I/O: what it does to which part of which file, in which order, whatever the
-//! machine (Méndez, Panadero, Wong, Rexachs, Luque, *A New Approach for Analyzing I/O in Parallel Scientific
-//! Applications*, 2012, section 3.1).
+//! Abstract model of an application's I/O, independent of the machine: the operations on each part
+//! of each file, in order (Méndez, Panadero, Wong, Rexachs, Luque, *A New Approach for Analyzing
+//! I/O in Parallel Scientific Applications*, 2012, section 3.1).
 //!
-//! Made from a trace by [`crate::phases`], or written by hand; docs/guide/model.md describes the file. Benchmarks and replays
-//! take it as their input: [`Operation::requests`] says what one process does in one phase.
+//! A model is made from a trace by [`crate::phases`], or written by hand; docs/guide/model.md
+//! describes the file. Benchmarks and replays use it as input: [`Operation::requests`] returns the
+//! requests of one process in one phase.
 //!
 //! | module | role |
 //! |---|---|
-//! | [`Set`] | which processes, which phases |
+//! | [`Set`] | sets of processes and phases |
 //! | [`Numbers`] | numbers by process: nested loops, or a list |
-//! | [`Pieces`] | which bytes of the file a request touches |
-//! | `check`, `file` | what a model must fulfil; its file |
-//! | [`compare()`] | two models side by side |
+//! | [`Pieces`] | bytes of the file that a request accesses |
+//! | `check`, `file` | consistency of a model; its file |
+//! | [`compare()`] | comparison of two models |
 //! | [`estimate`] | benchmark parameters, estimated times, errors |
 
 mod check;
@@ -36,30 +37,30 @@ pub use set::Set;
 use crate::phases::nest::distance;
 use serde::{Deserialize, Serialize};
 
-/// Version of the format. A file of another version is refused.
+/// Version of the format. A file with another version is refused.
 pub const FORMAT: u32 = 1;
 
-/// What an application does.
+/// I/O of an application.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// [`FORMAT`].
+    /// Version of the format: [`FORMAT`].
     pub format: u32,
     /// Command line, for people.
     #[serde(default)]
     pub application: String,
-    /// Layer of the I/O stack that it was seen on.
+    /// Layer of the I/O stack of the requests.
     #[serde(default)]
     pub layer: String,
-    /// Processes of the application, also those without I/O.
+    /// Number of processes of the application, including those without I/O.
     pub processes: u64,
-    /// What separates phases.
+    /// Kind of events that separate phases.
     #[serde(default)]
     pub ticks: Ticks,
-    /// Why it may not be the whole truth; empty: it is.
+    /// Reasons why the model may be incomplete or wrong; empty if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncertain: Vec<String>,
-    /// Seconds from the first to the last request, where it was traced.
+    /// Seconds from the first to the last request of the traced run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_seconds: Option<f64>,
     /// Families of phases, in the order in which they begin.
@@ -67,76 +68,77 @@ pub struct Model {
     pub phases: Vec<Phase>,
 }
 
-/// What logical time counts.
+/// Unit of logical time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ticks {
-    /// Calls of MPI that communicate.
+    /// MPI calls that communicate.
     Communication,
-    /// Collective calls of MPI-IO that move no data: the trace has no other communication.
+    /// Collective MPI-IO calls that move no data, if the trace has no other communication.
     Collective,
-    /// Requests: no communication was traced.
+    /// Requests, if no communication was traced.
     #[default]
     Requests,
 }
 
-/// Phases that are the same but for their offsets: a family. A phase is what some processes do to a file, or each to a
-/// file of its own, without communication between.
+/// A family of phases, which differ only in their offsets. In a phase some processes access a file,
+/// or each process a separate file, without communication in between.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// Which ones, counted from 1 over the whole application.
+    /// Numbers of the phases, counted from 1 over the whole application.
     pub numbers: Set,
-    /// The file; `*` stands for digits that differ.
+    /// Path of the file; `*` replaces digits that differ.
     pub file: String,
     /// Whether processes share it.
     pub sharing: Sharing,
-    /// Each phase has a file of its own.
+    /// True if each phase has a separate file.
     #[serde(default, skip_serializing_if = "is_false")]
     pub file_per_phase: bool,
-    /// Processes that take part, by rank.
+    /// Participating processes, by rank.
     pub processes: Set,
     /// Bytes of one phase, over all its processes.
     pub weight: u64,
-    /// A trace with losses, or one that ends too early, may show something else.
+    /// True if the trace has losses or ends too early, so that the phase may be wrong.
     #[serde(default, skip_serializing_if = "is_false")]
     pub uncertain: bool,
-    /// What each process does; several operations alternate.
+    /// Operations of each process; several operations alternate.
     #[serde(rename = "operation")]
     pub operations: Vec<Operation>,
-    /// What was measured where it was traced.
+    /// Measurements of the traced run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
 }
 
-/// Who uses a file.
+/// Sharing of a file between processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sharing {
-    /// Several processes.
+    /// Several processes use the file.
     Shared,
-    /// Each process has its own.
+    /// Each process has a separate file.
     Unique,
 }
 
-/// How the requests of a process lie in a file.
+/// Layout of the requests of a process in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Each begins where the one before ended.
+    /// Each request begins where the previous one ended.
     Sequential,
-    /// At one constant distance, with gaps or on the same place; also through a view with one.
+    /// Requests have one constant distance, with gaps or at the same position; also through a view
+    /// with one distance.
     Strided,
     /// Strided within strided.
     Nested,
     /// Without a pattern.
     Random,
-    /// Wherever the shared pointer is.
+    /// At the shared pointer, whose position is unknown.
     Unknown,
 }
 
 impl Mode {
-    /// As it is written.
+    /// Returns the name in the file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -153,83 +155,87 @@ impl Mode {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Operation {
-    /// Which way data moves.
+    /// Direction of the data.
     pub direction: Direction,
-    /// Bytes of a request (rs); the mean, rounded up, where they differ.
+    /// Size of a request in bytes (rs); if sizes differ, the mean, rounded up.
     pub size: u64,
-    /// Smallest and largest, where they differ.
+    /// Smallest and largest size, if sizes differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<(u64, u64)>,
-    /// Bytes of a request by place of the process, where each process has one size and they differ.
+    /// Size of a request in bytes by place of the process, if each process has one size and the
+    /// sizes differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_by_process: Option<Numbers>,
-    /// Requests of a process in a phase (rep); the mean, rounded up, where they differ.
+    /// Number of requests of a process in a phase (rep); if it differs, the mean, rounded up.
     pub repetitions: u64,
-    /// Fewest and most, where processes differ.
+    /// Fewest and most requests, if processes differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repetitions_between: Option<(u64, u64)>,
-    /// How they lie.
+    /// Layout of the requests.
     pub mode: Mode,
-    /// Where they say that they begin.
+    /// How the requests specify their begin.
     pub pointer: Pointer,
-    /// All processes of the communicator call together.
+    /// True if all processes of the communicator call together.
     #[serde(default, skip_serializing_if = "is_false")]
     pub collective: bool,
-    /// The call returns before the data has moved.
+    /// True if the call returns before the data has moved.
     #[serde(default, skip_serializing_if = "is_false")]
     pub nonblocking: bool,
-    /// Bytes of an elementary type of the view.
+    /// Size of an elementary type of the view in bytes.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub etype: u64,
-    /// Bytes that lie in a row in the file, the mean, where a view makes several pieces of a request.
+    /// Mean number of contiguous bytes in the file, if a view splits a request into several pieces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub piece: Option<u64>,
-    /// The pieces of a request in the file, by their length; empty: it lies in a row.
+    /// Pieces of a request in the file, by their length; empty if the request is contiguous.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pieces: Vec<Pieces>,
-    /// Why nobody knows where a request lies in the file; offsets then count what the view shows.
+    /// Reason why the position of a request in the file is unknown; offsets then count bytes of the
+    /// view.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unplaced: Option<Unplaced>,
-    /// What offsets count.
+    /// Space of the offsets.
     #[serde(default, skip_serializing_if = "is_default")]
     pub space: Space,
-    /// From request to request: nested loops, innermost first. Empty with several requests: no pattern.
+    /// Distances from request to request: nested loops, innermost first. Empty with several
+    /// requests if there is no pattern.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub displacement: Vec<Loop>,
-    /// Where these loops begin again, as distances from the first begin, by place of the process; empty: they do not.
+    /// Positions at which these loops restart, as distances from the first begin, by place of the
+    /// process; empty if they do not restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restarts: Vec<Numbers>,
-    /// The first offset of the first phase of the family, by place of the process.
+    /// First offset of the first phase of the family, by place of the process.
     pub offset: Numbers,
-    /// What is added to it from phase to phase.
+    /// Distance of this offset from phase to phase.
     #[serde(default, skip_serializing_if = "Numbers::is_zero")]
     pub offset_per_phase: Numbers,
 }
 
-/// What an offset counts.
+/// Space in which an offset is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Space {
     /// Bytes of the file.
     #[default]
     File,
-    /// Bytes of the file, if a request lay in one piece and those of all processes one behind the other, in their order: together they
-    /// are a part of the file without gaps.
+    /// Bytes of the file, as if a request were contiguous and those of all processes followed each
+    /// other in the order of the processes: together they cover a part of the file without gaps.
     Pieces,
     /// Bytes that the view of the process shows.
     View,
 }
 
-/// What one machine made of a family of phases.
+/// Measurements of a family of phases on one machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// From the first begin to the last end of a phase, summed up over the family.
+    /// Seconds from the first begin to the last end of a phase, summed over the family.
     pub seconds: f64,
-    /// In requests, the mean of the processes, summed up over the family.
+    /// Seconds in requests, mean of the processes, summed over the family.
     #[serde(default)]
     pub request_seconds: f64,
-    /// From the end of the phase before to the begin of one of these, the mean.
+    /// Mean seconds from the end of the previous phase to the begin of one of these phases.
     #[serde(default)]
     pub pause_seconds: f64,
     /// Bytes moved per second.
@@ -238,7 +244,7 @@ pub struct Measured {
     pub share: f64,
     /// Bytes moved by the family.
     pub bytes_moved: u64,
-    /// Number of the tick at which the first phase begins, and at which the last ends.
+    /// Number of the tick at which the first phase begins, and of the tick at which the last ends.
     #[serde(default)]
     pub ticks: (u64, u64),
 }
@@ -246,23 +252,24 @@ pub struct Measured {
 /// One request of a process in a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhaseRequest {
-    /// In the operation's [`Space`]; `None`: nobody knows, draw it by lot.
+    /// Offset in the operation's [`Space`]; `None` if unknown: choose it at random.
     pub offset: Option<i64>,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// Share of the time of the application from which on a phase is relevant (the paper, section 3.1).
+/// Minimum share of a relevant phase in the time of the application (the paper, section 3.1).
 pub const RELEVANT: f64 = 0.01;
 
 impl Phase {
-    /// How many phases.
+    /// Returns the number of phases.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.numbers.len()
     }
 
-    /// True if it took at least [`RELEVANT`] of the time; without a measurement nobody knows, so then too.
+    /// Returns true if the family took at least [`RELEVANT`] of the time, or if it was not
+    /// measured.
     #[must_use]
     pub fn is_relevant(&self) -> bool {
         self.measured.is_none_or(|measured| measured.share >= RELEVANT)
@@ -270,18 +277,19 @@ impl Phase {
 }
 
 impl Operation {
-    /// Bytes of a phase that a process with these requests moves.
+    /// Returns the bytes of a phase that a process with these requests moves.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.size.saturating_mul(self.repetitions)
     }
 
-    /// What the process at this place (from 0) of the phase's processes does in one phase of the family (from 0).
+    /// Returns the requests of the process at this place (from 0) among the phase's processes in
+    /// one phase of the family (from 0).
     pub fn requests(&self, place: u64, phase: u64) -> impl Iterator<Item = PhaseRequest> + '_ {
         (0..self.repetitions).map(move |nth| self.request(place, phase, nth))
     }
 
-    /// One of [`requests`](Self::requests), by its number from 0.
+    /// Returns one of [`requests`](Self::requests), by its number from 0.
     #[must_use]
     pub fn request(&self, place: u64, phase: u64, nth: u64) -> PhaseRequest {
         let own = self.size_by_process.as_ref().and_then(|sizes| u64::try_from(sizes.at(place)).ok());

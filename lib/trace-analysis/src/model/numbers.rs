@@ -10,7 +10,7 @@ use std::fmt;
 pub enum Numbers {
     /// A function of the place: nested loops, the innermost one first.
     Function(Nest),
-    /// One by one; places beyond the end have the last.
+    /// A list; places beyond the end have the last number.
     List(Vec<i64>),
 }
 
@@ -21,13 +21,13 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// The same for all.
+    /// Returns the same number for all processes.
     #[must_use]
     pub fn constant(value: i64) -> Numbers {
         Numbers::Function(Nest::one(value))
     }
 
-    /// The function that gives exactly these numbers, if there is a short one.
+    /// Returns the function that generates exactly these numbers, if there is a short one.
     #[must_use]
     pub fn of(numbers: &[i64]) -> Numbers {
         match numbers.first() {
@@ -37,7 +37,7 @@ impl Numbers {
         }
     }
 
-    /// The number at a place.
+    /// Returns the number at a place.
     #[must_use]
     pub fn at(&self, place: u64) -> i64 {
         match self {
@@ -49,13 +49,13 @@ impl Numbers {
         }
     }
 
-    /// All are 0.
+    /// Returns true if all numbers are 0.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         *self == Numbers::default()
     }
 
-    /// As a sum over `process`, such as `4096 + 1024*p`; `None` for a list.
+    /// Returns the function as a sum over `process`, such as `4096 + 1024*p`; `None` for a list.
     #[must_use]
     pub fn formula(&self, process: &str) -> Option<String> {
         let Numbers::Function(nest) = self else { return None };
@@ -85,7 +85,7 @@ impl Numbers {
 
 impl fmt::Display for Numbers {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// Numbers of a list that are shown.
+        /// Maximum number of displayed list elements.
         const SHOWN: usize = 4;
         match (self.formula("p"), self) {
             (Some(formula), _) => out.write_str(&formula),

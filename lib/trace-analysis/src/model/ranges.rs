@@ -7,53 +7,55 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Pieces of one length of a request through a view. They count from the offset of the request; in [`Space::Pieces`] from
-/// that of the first process's, as their order in the file is not that of the processes.
+/// Pieces of one length of a request through a view. They are relative to the offset of the
+/// request; in [`Space::Pieces`] to that of the first process, because their order in the file is
+/// not that of the processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pieces {
-    /// Bytes of each.
+    /// Size of each piece in bytes.
     pub bytes: u64,
-    /// From piece to piece: nested loops, innermost first.
+    /// Distances from piece to piece: nested loops, innermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loops: Vec<Loop>,
-    /// Where these loops begin, one after the other, by place of the process.
+    /// Begins of these loops, one after the other, by place of the process.
     pub begins: Vec<Numbers>,
-    /// Places of the processes that have them, from 0, where others have other pieces; places in `begins` are those among these. Empty: all.
+    /// Places (from 0) of the processes that have these pieces, if others have different ones.
+    /// Places in `begins` are those among these processes. Empty for all processes.
     #[serde(default, skip_serializing_if = "Set::is_empty")]
     pub places: Set,
 }
 
 impl Pieces {
-    /// How many.
+    /// Returns the number of pieces.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.each().saturating_mul(self.begins.len() as u64)
     }
 
-    /// Bytes of all of them.
+    /// Returns the bytes of all pieces.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.count().saturating_mul(self.bytes)
     }
 
-    /// How many before the loops begin again.
+    /// Returns the number of pieces before the loops restart.
     fn each(&self) -> u64 {
         self.loops.iter().fold(1, |all, it| all.saturating_mul(it.count))
     }
 
-    /// The place among the processes that have these pieces.
+    /// Returns the place among the processes that have these pieces.
     fn among(&self, place: u64) -> Option<u64> {
         if self.places.is_empty() { Some(place) } else { self.places.place(place) }
     }
 
-    /// Where the loops begin for the process at a place; none: it has no such pieces.
+    /// Returns the begins of the loops for the process at a place; none if it has no such pieces.
     pub fn begins_of(&self, place: u64) -> impl Iterator<Item = i64> + '_ {
         let among = self.among(place);
         self.begins.iter().filter_map(move |begin| among.map(|among| begin.at(among)))
     }
 
-    /// Begins, from what they count.
+    /// Returns the begins of the pieces, relative to their base.
     fn offsets(&self, place: u64) -> impl Iterator<Item = i64> + '_ {
         let all = self.begins_of(place);
         all.flat_map(|begin| (0..self.each()).map(move |at| (begin, at)))
@@ -61,12 +63,12 @@ impl Pieces {
     }
 }
 
-/// Phases of which nobody knows where their requests lie in the file.
+/// Phases whose requests have unknown positions in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
-    /// Their numbers.
+    /// Numbers of the phases.
     pub phases: String,
-    /// Why.
+    /// Reason.
     pub reason: String,
 }
 
@@ -83,7 +85,8 @@ impl fmt::Display for Unknown {
 impl std::error::Error for Unknown {}
 
 impl Model {
-    /// Phases of which nobody knows where their requests lie in the file: what is made of them would be another file.
+    /// Returns the phases whose requests have unknown positions in the file. Requests generated
+    /// from them would create a different file.
     #[must_use]
     pub fn unplaced(&self) -> Vec<Unknown> {
         let of = |phase: &super::Phase| {
@@ -93,10 +96,10 @@ impl Model {
         self.phases.iter().filter_map(of).collect()
     }
 
-    /// That it says where all requests lie in their files.
+    /// Checks that the positions of all requests are known.
     ///
     /// # Errors
-    /// The first phases of which it does not.
+    /// The first phases whose positions are unknown.
     pub fn placed(&self) -> Result<(), Unknown> {
         self.unplaced().into_iter().next().map_or(Ok(()), Err)
     }
@@ -111,7 +114,7 @@ impl Operation {
         }
     }
 
-    /// Pieces and bytes of a request, for each group of processes that have the same.
+    /// Returns pieces and bytes of a request, for each group of processes with the same pieces.
     pub(super) fn shares(&self) -> BTreeMap<Set, (u64, u64)> {
         let mut shares = BTreeMap::new();
         for it in &self.pieces {
@@ -122,14 +125,14 @@ impl Operation {
         shares
     }
 
-    /// Pieces of a request, of the process that has the most.
+    /// Returns the number of pieces of a request, of the process that has the most.
     #[must_use]
     pub fn most_pieces(&self) -> u64 {
         self.shares().into_values().map(|(count, _)| count).max().unwrap_or(1)
     }
 
-    /// The bytes of the file that one request touches, in their order; see [`request`](Self::request). `None`: nobody knows, as its offset is
-    /// not known, or what that counts.
+    /// Returns the bytes of the file that one request accesses, in order; see
+    /// [`request`](Self::request). `None` if its offset or the space of the offset is unknown.
     #[must_use]
     pub fn ranges(&self, place: u64, phase: u64, nth: u64) -> Option<Vec<Range>> {
         if self.unplaced().is_some() || matches!(self.mode, Mode::Random | Mode::Unknown) {
@@ -158,7 +161,7 @@ mod tests {
     use crate::model::{Loop, Model, Numbers, Set, Space, Unplaced};
     use crate::view::Range;
 
-    /// Two processes whose requests have rows of 10 bytes in turn, twice.
+    /// Returns a model of two processes whose requests have rows of 10 bytes in turn, twice.
     fn rows() -> Model {
         let mut model = bt_io(2, 3, 20);
         for phase in &mut model.phases {
@@ -182,13 +185,13 @@ mod tests {
         assert_eq!(write.ranges(1, 2, 0), Some(vec![range(90), range(110)]));
         assert_eq!(read.ranges(1, 0, 1), Some(vec![range(50), range(70)]));
         assert_eq!(Model::from_toml(&model.to_toml().unwrap()).unwrap(), model);
-        // In the space of the file they count from the request of the process.
+        // In the space of the file they are relative to the request of the process.
         let mut own = phase(1, 2, 20, 1).operations.remove(0);
         own.pieces = write.pieces.clone();
         own.pieces[0].begins = vec![Numbers::constant(0)];
         assert_eq!(own.ranges(1, 0, 0), Some(vec![range(20), range(40)]));
         assert_eq!(own.most_pieces(), 2);
-        // The second process has its bytes in a row.
+        // The second process has contiguous bytes.
         let mut one = own.pieces[0].clone();
         (own.pieces[0].places, one.places) = (Set::range(0, 1), Set::range(1, 1));
         (one.bytes, one.loops) = (20, Vec::new());
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_say_where_it_lies_is_not_placed() {
+    fn requests_of_unknown_position_are_unplaced() {
         let mut model = rows();
         model.placed().unwrap();
         model.phases[1].operations[0].unplaced = Some(Unplaced::Cut);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// Numbers that are evenly apart.
+/// Evenly spaced numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Span {
     start: u64,
@@ -12,44 +12,45 @@ struct Span {
     step: u64,
 }
 
-/// Numbers in ascending order. Written as ranges with a step after a colon where it is not 1.
+/// Numbers in ascending order, written as ranges, with a step after a colon if it is not 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Set(Vec<Span>);
 
-/// A set with more numbers is a mistake: no machine has so many processes, no trace so many phases.
+/// Maximum number of elements. A larger set is a mistake: no machine has as many processes, and no
+/// trace as many phases.
 const MOST: u64 = 1 << 40;
 
 impl Set {
-    /// Numbers from `start` on.
+    /// Returns `count` numbers from `start` on.
     #[must_use]
     pub fn range(start: u64, count: u64) -> Set {
         Set(if count == 0 { Vec::new() } else { vec![Span { start, count, step: 1 }] })
     }
 
-    /// How many numbers.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.0.iter().map(|span| span.count).sum()
     }
 
-    /// True if it has no number.
+    /// Returns true if the set has no element.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The numbers, in order.
+    /// Returns the numbers in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.iter().flat_map(|span| (0..span.count).map(|i| span.start + i * span.step))
     }
 
-    /// The largest number.
+    /// Returns the largest number.
     #[must_use]
     pub fn last(&self) -> Option<u64> {
         self.0.last().map(|span| span.start + (span.count - 1) * span.step)
     }
 
-    /// The place of a number, from 0.
+    /// Returns the place of a number, from 0.
     #[must_use]
     pub fn place(&self, number: u64) -> Option<u64> {
         let mut before = 0;
@@ -68,7 +69,7 @@ impl Set {
 }
 
 impl FromIterator<u64> for Set {
-    /// From ascending numbers.
+    /// Collects ascending numbers.
     fn from_iter<T: IntoIterator<Item = u64>>(numbers: T) -> Set {
         let mut spans: Vec<Span> = Vec::new();
         for number in numbers {
@@ -81,7 +82,7 @@ impl FromIterator<u64> for Set {
                 }
                 _ => spans.push(Span { start: number, count: 1, step: 1 }),
             }
-            // Two numbers make no range: the second may begin one.
+            // Two numbers are not a range: the second may begin one.
             if let [.., Span { count: 1, .. }, _] | [_] = spans.as_slice() {
                 continue;
             }
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_is_refused() {
+    fn invalid_sets_are_refused() {
         for text in ["a", "3-1", "1-5:0", "5,4", "0-99999999999999999"] {
             assert!(text.parse::<Set>().is_err(), "{text}");
         }
@@ -185,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sets_survive_being_written(numbers in prop::collection::btree_set(0u64..60, 0..40)) {
+        fn written_sets_are_read_back(numbers in prop::collection::btree_set(0u64..60, 0..40)) {
             let set: Set = numbers.iter().copied().collect();
             prop_assert_eq!(set.iter().collect::<Vec<_>>(), numbers.iter().copied().collect::<Vec<_>>());
             let again: Set = set.to_string().parse().unwrap();

@@ -1,11 +1,11 @@
-//! Models of which everything is known.
+//! Models with known properties.
 
 use super::{
     Direction, FORMAT, Loop, Mode, Model, Numbers, Operation, Phase, Pointer, Set, Sharing, Space, Ticks,
     compare,
 };
 
-/// One phase in which processes write blocks one after the other, each its own part of the file.
+/// Returns one phase in which processes write consecutive blocks, each in its own part of the file.
 pub(crate) fn phase(number: u64, processes: u64, size: u64, repetitions: u64) -> Phase {
     let part = (size * repetitions) as i64;
     let function = |stride: i64| Numbers::of(&(0..processes as i64).map(|p| p * stride).collect::<Vec<_>>());
@@ -46,7 +46,8 @@ pub(crate) fn phase(number: u64, processes: u64, size: u64, repetitions: u64) ->
     }
 }
 
-/// Table 2 of the paper: NAS BT-IO FULL with `np` processes, so many dumps, and requests of `rs` bytes.
+/// Returns table 2 of the paper: NAS BT-IO FULL with `np` processes, `dumps` dumps, and requests of
+/// `rs` bytes.
 pub(crate) fn bt_io(np: u64, dumps: u64, rs: u64) -> Model {
     let mut write = phase(1, np, rs, 1);
     write.numbers = Set::range(1, dumps);
@@ -110,11 +111,11 @@ fn a_model_that_contradicts_itself_is_refused() {
     );
     assert!(wrong(&|m| m.phases[1].operations[0].repetitions = 2).contains("phase 4: "));
     assert!(wrong(&|m| m.phases[1].operations[0].size = 0).contains("size must be"));
-    assert!(wrong(&|m| m.phases[1].operations.clear()).contains("no operation"));
+    assert!(wrong(&|m| m.phases[1].operations.clear()).contains("operation is empty"));
 }
 
 #[test]
-fn what_differs_is_told_and_what_was_measured_does_not_count() {
+fn comparison_ignores_measurements() {
     let one = bt_io(4, 3, 100);
     let mut other = one.clone();
     other.phases[0].measured = Some(super::Measured { seconds: 1.0, ..Default::default() });
@@ -130,7 +131,7 @@ fn what_differs_is_told_and_what_was_measured_does_not_count() {
 }
 
 #[test]
-fn random_requests_have_no_offsets_and_restarts_are_by_process() {
+fn random_requests_have_no_offsets() {
     let mut op = phase(1, 2, 10, 4).operations.remove(0);
     op.displacement = vec![Loop { count: 2, stride: 10 }];
     op.restarts = vec![Numbers::constant(0), Numbers::of(&[100, 300])];

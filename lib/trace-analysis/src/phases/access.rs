@@ -3,7 +3,7 @@
 use miot_proto::op::{Layer, OpClass, OpInfo};
 use serde::{Deserialize, Serialize};
 
-/// Which way data moves.
+/// Direction of a data transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -13,11 +13,11 @@ pub enum Direction {
     Write,
 }
 
-/// Where a request says that it begins.
+/// How a request specifies its begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pointer {
-    /// At an offset that it is given.
+    /// At an explicit offset.
     Explicit,
     /// At the file pointer of the process.
     Individual,
@@ -25,7 +25,7 @@ pub enum Pointer {
     Shared,
 }
 
-/// How a request accesses data (the paper's metadata).
+/// Access mode of a request (the paper's metadata).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Access {
     pub(crate) direction: Direction,
@@ -35,7 +35,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Of an operation; `None` if it moves no data of one file.
+    /// Returns the access mode of an operation; `None` if it does not move data of one file.
     pub(crate) fn of(info: &OpInfo) -> Option<Access> {
         let direction = match info.class {
             OpClass::Read => Direction::Read,
@@ -68,14 +68,15 @@ impl Access {
     }
 }
 
-/// Whether this call of MPI-IO separates phases: collective, but no I/O nor the begin of such.
+/// Returns true if this MPI-IO call separates phases: it is collective, but neither I/O nor the
+/// begin of I/O.
 pub(crate) fn is_separator(info: &OpInfo) -> bool {
     is_collective(info)
         && matches!(info.class, OpClass::Meta | OpClass::Sync)
         && !info.name.ends_with("_begin")
 }
 
-/// Whether all processes of a communicator make this call of MPI-IO (docs/hooks/mpi.md).
+/// Returns true if all processes of a communicator make this MPI-IO call (docs/hooks/mpi.md).
 pub(crate) fn is_collective(info: &OpInfo) -> bool {
     let call = info.name.trim_end_matches("_begin").trim_end_matches("_end");
     call.ends_with("_all")
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn names_say_how() {
+    fn names_determine_the_access_mode() {
         let of = |layer, name| Access::of(by_name(layer, name).unwrap());
         let access = |direction, pointer, is_collective, is_blocking| {
             Some(Access { direction, pointer, is_collective, is_blocking })

@@ -1,57 +1,61 @@
 //! Local access patterns of one process in program order, and runs in which they repeat.
 //!
-//! Requests of the same kind (file, operation, size, elementary type, view) with no communication between them are one
-//! pattern, whose offsets become nested loops ([`super::nest`]). Patterns that alternate on a file are one unit; units
-//! that come again, as far apart each time, are one run. Memory is for what is different, not for what happens.
+//! Requests of the same kind (file, operation, size, elementary type, view) with no communication
+//! between them are one pattern, whose offsets become nested loops ([`super::nest`]). Patterns that
+//! alternate on a file are one unit. Units that repeat at equal distances are one run. Memory grows
+//! with the number of different patterns, not with the number of requests.
 
 use super::access::{Access, Pointer};
 use super::nest::{Loop, MOST_SAME, Nest, Sequence, Sum, Term};
-use super::pieces::Lie;
+use super::pieces::RequestLayout;
 use std::collections::HashMap;
 
-/// Requests of another kind after which a pattern is over, if its own came in bursts at least as long.
+/// Number of requests of other kinds after which a pattern ends, if its own requests came in bursts
+/// of at least this length.
 const BURST: u64 = 8;
 
-/// Kinds of requests on one file by their size alone; with more, sizes vary.
+/// Maximum number of request kinds on one file that differ only in size; with more, sizes count as
+/// varying.
 const MOST_SIZES: usize = 8;
 
-/// Patterns under way in a process.
+/// Maximum number of open patterns of a process.
 const MOST_OPEN: usize = 1024;
 
-/// Runs of a process; what is different beyond that is only summed up.
+/// Maximum number of runs of a process; further ones are only summed up.
 const MOST_RUNS: usize = 1 << 14;
 
-/// Regular pieces of one pattern that count as patterns of their own, each with at least [`BURST`] requests.
+/// Maximum number of regular pieces of one pattern that become separate patterns, each with at
+/// least [`BURST`] requests.
 const MOST_PIECES: usize = 4;
 
-/// Requests of one kind.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) file: u64,
     pub(crate) access: Access,
-    /// Bytes of a request; `None`: they vary.
+    /// Size of a request in bytes; `None` if it varies.
     pub(crate) size: Option<u64>,
-    /// Bytes of an elementary type.
+    /// Size of an elementary type in bytes.
     pub(crate) etype: u64,
-    /// How the bytes of a request lie.
-    pub(crate) lie: Lie,
+    /// Layout of the bytes of a request.
+    pub(crate) layout: RequestLayout,
 }
 
-/// When something happened, nanoseconds since 1970, and in which order.
+/// Time, in nanoseconds since 1970, and order of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct When {
     pub(crate) begin: i64,
     pub(crate) end: i64,
-    /// Number of the first and of the last tick.
+    /// Numbers of the first and of the last tick.
     pub(crate) ticks: (u64, u64),
-    /// Place of the first and of the last among the process's requests.
+    /// Positions of the first and of the last request among the process's requests.
     pub(crate) order: (u64, u64),
-    /// Collective calls of all processes before it.
+    /// Number of earlier collective calls of all processes.
     pub(crate) epoch: u64,
 }
 
 impl When {
-    /// From the earlier to the later.
+    /// Returns the span from the earlier to the later.
     pub(crate) fn and(self, other: When) -> When {
         let span = |one: (u64, u64), other: (u64, u64)| (one.0.min(other.0), one.1.max(other.1));
         When {
@@ -64,16 +68,16 @@ impl When {
     }
 }
 
-/// Some requests.
+/// Sums over requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) requests: u64,
-    /// Bytes asked for and moved.
+    /// Bytes requested and moved.
     pub(crate) asked: u64,
     pub(crate) moved: u64,
     /// Sum of durations, nanoseconds.
     pub(crate) time: u64,
-    /// Smallest and largest request, bytes.
+    /// Smallest and largest request in bytes.
     pub(crate) sizes: (u64, u64),
     pub(crate) when: When,
 }
@@ -89,16 +93,16 @@ impl Sum for Tally {
     }
 }
 
-/// How the offsets of a pattern lie.
+/// Shape of the offsets of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Shape {
     /// Nested loops, innermost first.
     Loops(Vec<Loop>),
-    /// The same loops again and again, at these distances from the first.
+    /// The same loops repeatedly, at these distances from the first.
     Scattered(Vec<Loop>, Vec<i64>),
-    /// None was found.
+    /// No regular shape was found.
     Irregular {
-        /// Nearly all requests began where the one before ended.
+        /// True if nearly all requests began where the previous one ended.
         is_sequential: bool,
     },
     /// The trace has no offsets: a shared pointer.
@@ -110,28 +114,29 @@ pub(crate) enum Shape {
 pub(crate) struct Pattern {
     pub(crate) key: Key,
     pub(crate) shape: Shape,
-    /// The first offset.
+    /// First offset.
     pub(crate) start: i64,
     pub(crate) tally: Tally,
 }
 
-/// Units that are the same but for their offsets, which lie as far apart each time.
+/// Units that differ only in their offsets, at equal distances.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// The patterns of the first unit; their tallies are those of all units.
+    /// Patterns of the first unit; their tallies are those of all units.
     pub(crate) patterns: Vec<Pattern>,
-    /// From unit to unit, for each pattern; 0 in a run of one.
+    /// Distance from unit to unit, for each pattern; 0 in a run of one unit.
     pub(crate) strides: Vec<i64>,
     pub(crate) count: u64,
-    /// When each was, the first ones; fewer than `count` in a trace with very many.
+    /// Times of the first units; fewer than `count` in a trace with very many.
     pub(crate) times: Vec<When>,
 }
 
-/// One request that moves data.
+/// A request that moves data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) key: Key,
-    /// In the file, or, if nobody knows where that is, in the data that the view shows; `None`: not known either.
+    /// Offset in the file, or if the position in the file is unknown, in the data that the view
+    /// shows; `None` if both are unknown.
     pub(crate) offset: Option<i64>,
     pub(crate) moved: u64,
     pub(crate) asked: u64,
@@ -141,44 +146,44 @@ pub(crate) struct Request {
     pub(crate) epoch: u64,
 }
 
-/// A pattern under way.
+/// A pattern that may continue.
 #[derive(Debug)]
 struct OpenPattern {
     offsets: Sequence<Tally>,
     start: Option<i64>,
-    /// Where the last request ended.
+    /// End of the last request.
     next: i64,
     requests: u64,
     sequential: u64,
     bursts: u64,
     last: u64,
-    /// When it last had a multiple of [`BURST`] requests.
+    /// Order at which it last had a multiple of [`BURST`] requests.
     mark: u64,
 }
 
-/// What one process does on one layer.
+/// Requests of one process on one layer.
 #[derive(Debug, Default)]
 pub(crate) struct Local {
     open: HashMap<Key, OpenPattern>,
-    /// Sizes of each kind, by its key without one.
+    /// Number of sizes of each kind, by its key without a size.
     sizes: HashMap<Key, usize>,
     order: u64,
     pub(crate) runs: Vec<Run>,
-    /// The last run of each kind of unit.
+    /// Last run of each kind of unit.
     last: HashMap<Vec<Key>, usize>,
-    /// The tick of the last request.
+    /// Tick of the last request.
     tick: Option<u64>,
-    /// Some requests have other ticks than those before them.
+    /// True if some requests have other ticks than the preceding ones.
     pub(crate) has_ticks: bool,
-    /// Some requests have an offset, or are of a kind that has none.
+    /// True if some requests have an offset, or are of a kind without offsets.
     pub(crate) has_offsets: bool,
-    /// What had no room.
+    /// Sums over the requests beyond the limits.
     pub(crate) rest: Option<Tally>,
 }
 
 impl Local {
-    /// The next request. `room` is how many more times may be kept.
-    pub(crate) fn add(&mut self, request: &Request, room: &mut usize) {
+    /// Adds the next request. `capacity` is the number of times that may still be kept.
+    pub(crate) fn add(&mut self, request: &Request, capacity: &mut usize) {
         self.has_ticks |= self.tick.replace(request.tick).is_some_and(|last| last != request.tick);
         self.has_offsets |= request.offset.is_some() || request.key.access.pointer != Pointer::Explicit;
         self.order += 1;
@@ -216,19 +221,19 @@ impl Local {
         open.bursts += u64::from(open.last + 1 != order);
         open.last = order;
         if key.size.is_none() && !open.offsets.is_irregular && open.requests > 1 {
-            open.offsets.give_up();
+            open.offsets.make_irregular();
         }
         if open.requests.is_multiple_of(BURST) {
             let since = std::mem::replace(&mut open.mark, order);
-            self.close(room, |_, open| open.last < since && open.requests >= BURST * open.bursts);
+            self.close(capacity, |_, open| open.last < since && open.requests >= BURST * open.bursts);
         }
         if self.open.len() > MOST_OPEN {
             let since = order - MOST_OPEN as u64 / 2;
-            self.close(room, |_, open| open.last < since);
+            self.close(capacity, |_, open| open.last < since);
         }
     }
 
-    /// The key of a request, without its size if sizes vary.
+    /// Returns the key of a request, without its size if sizes vary.
     fn key(&mut self, key: Key) -> Key {
         if self.open.contains_key(&key) {
             return key;
@@ -247,8 +252,8 @@ impl Local {
                 .collect();
             same.sort_by_key(|open| open.offsets.terms[0].sum.when.order);
             let folded = same.into_iter().reduce(|mut all, mut open| {
-                all.offsets.give_up();
-                open.offsets.give_up();
+                all.offsets.make_irregular();
+                open.offsets.make_irregular();
                 all.offsets.terms[0].sum.add(&open.offsets.terms[0].sum);
                 all.requests += open.requests;
                 all.sequential += open.sequential;
@@ -261,8 +266,8 @@ impl Local {
         varied
     }
 
-    /// Ends patterns.
-    fn close(&mut self, room: &mut usize, mut is_over: impl FnMut(&Key, &OpenPattern) -> bool) {
+    /// Ends the patterns for which `is_over` is true.
+    fn close(&mut self, capacity: &mut usize, mut is_over: impl FnMut(&Key, &OpenPattern) -> bool) {
         let over: Vec<(Key, OpenPattern)> = self.open.extract_if(|key, open| is_over(key, open)).collect();
         if over.is_empty() {
             return;
@@ -298,29 +303,29 @@ impl Local {
             }
         }
         units.sort_by_key(|unit| unit[0].tally.when.order);
-        units.into_iter().for_each(|unit| self.unit(unit, room));
+        units.into_iter().for_each(|unit| self.unit(unit, capacity));
     }
 
     /// Ends all patterns.
-    pub(crate) fn close_all(&mut self, room: &mut usize) {
-        self.close(room, |_, _| true);
+    pub(crate) fn close_all(&mut self, capacity: &mut usize) {
+        self.close(capacity, |_, _| true);
     }
 
     /// Ends the patterns of a file.
-    pub(crate) fn close_file(&mut self, file: u64, room: &mut usize) {
-        self.close(room, |key, _| key.file == file);
+    pub(crate) fn close_file(&mut self, file: u64, capacity: &mut usize) {
+        self.close(capacity, |key, _| key.file == file);
     }
 
-    fn unit(&mut self, unit: Vec<Pattern>, room: &mut usize) {
+    fn unit(&mut self, unit: Vec<Pattern>, capacity: &mut usize) {
         let whens = unit.iter().map(|pattern| pattern.tally.when);
         let when = whens.reduce(When::and).unwrap_or_default();
-        let kept = *room > 0;
+        let kept = *capacity > 0;
         let keys: Vec<Key> = unit.iter().map(|pattern| pattern.key).collect();
         if let Some(run) = self.last.get(&keys).map(|at| &mut self.runs[*at])
             && run.continues(&unit)
         {
             if kept && run.times.len() as u64 + 1 == run.count {
-                *room -= 1;
+                *capacity -= 1;
                 run.times.push(when);
             }
             return;
@@ -335,7 +340,7 @@ impl Local {
             return;
         }
         self.last.insert(keys, self.runs.len());
-        *room = room.saturating_sub(1);
+        *capacity = capacity.saturating_sub(1);
         self.runs.push(Run {
             strides: vec![0; unit.len()],
             patterns: unit,
@@ -346,7 +351,7 @@ impl Local {
 }
 
 impl Run {
-    /// Takes in a unit if it is the next of the run.
+    /// Adds a unit if it is the next of the run. Returns whether it was added.
     fn continues(&mut self, unit: &[Pattern]) -> bool {
         let distance = |now: i64, start: i64, stride: i64| {
             let before = i64::try_from(self.count - 1).ok()?.checked_mul(stride)?.checked_add(start)?;
@@ -374,7 +379,8 @@ impl Run {
     }
 }
 
-/// What has come to an end as patterns: one, unless it consists of few long pieces of different shapes.
+/// Returns the patterns of a finished sequence: one, unless it consists of few long pieces of
+/// different shapes.
 fn patterns(key: Key, open: OpenPattern) -> Vec<Pattern> {
     let OpenPattern { offsets, start: known, requests, sequential, .. } = open;
     let start = known.unwrap_or_default();
@@ -406,7 +412,7 @@ fn patterns(key: Key, open: OpenPattern) -> Vec<Pattern> {
         }
     }
     let shape = match known {
-        // Nine of ten: a program that skips a little is no program that jumps about.
+        // Nine of ten: a program that skips a few bytes does not access the file at random.
         Some(_) => Shape::Irregular {
             is_sequential: requests > 1 && u128::from(sequential) * 10 >= u128::from(requests - 1) * 9,
         },
@@ -415,7 +421,7 @@ fn patterns(key: Key, open: OpenPattern) -> Vec<Pattern> {
     vec![Pattern { key, shape, start, tally: total(terms) }]
 }
 
-/// How many of the inner loops all terms have.
+/// Returns the number of inner loops that all terms share.
 fn inner(terms: &[Term<Tally>]) -> usize {
     let first = &terms[0].nest.loops;
     let is_common = |depth: usize| terms.iter().all(|term| term.nest.loops.get(depth) == first.get(depth));
@@ -441,14 +447,14 @@ fn total(terms: Vec<Term<Tally>>) -> Tally {
 #[cfg(test)]
 mod tests {
     use super::super::access::{Access, Direction, Pointer};
-    use super::super::pieces::Lie;
+    use super::super::pieces::RequestLayout;
     use super::{Key, Local, MOST_RUNS, MOST_SIZES, Request, Run, Shape};
 
     fn request(direction: Direction, file: u64, size: u64, offset: i64) -> Request {
         let access =
             Access { direction, pointer: Pointer::Explicit, is_collective: false, is_blocking: true };
         Request {
-            key: Key { file, access, size: Some(size), etype: 1, lie: Lie::Together },
+            key: Key { file, access, size: Some(size), etype: 1, layout: RequestLayout::Contiguous },
             offset: Some(offset),
             moved: size,
             asked: size,
@@ -467,21 +473,21 @@ mod tests {
         request(Direction::Read, file, size, offset)
     }
 
-    /// The runs of requests; `None` between them is communication.
+    /// Returns the runs of requests; `None` between them is communication.
     fn runs(requests: impl IntoIterator<Item = Option<Request>>) -> Vec<Run> {
-        let (mut local, mut room) = (Local::default(), usize::MAX);
+        let (mut local, mut capacity) = (Local::default(), usize::MAX);
         for request in requests {
             match request {
-                Some(request) => local.add(&request, &mut room),
-                None => local.close_all(&mut room),
+                Some(request) => local.add(&request, &mut capacity),
+                None => local.close_all(&mut capacity),
             }
         }
-        local.close_all(&mut room);
+        local.close_all(&mut capacity);
         local.runs
     }
 
-    /// Units of each run, patterns of a unit, requests in all.
-    fn said(runs: &[Run]) -> Vec<(u64, usize, u64)> {
+    /// Returns the units of each run, the patterns of a unit, and the total number of requests.
+    fn brief(runs: &[Run]) -> Vec<(u64, usize, u64)> {
         let requests = |run: &Run| run.patterns.iter().map(|pattern| pattern.tally.requests).sum();
         runs.iter().map(|run| (run.count, run.patterns.len(), requests(run))).collect()
     }
@@ -493,42 +499,42 @@ mod tests {
             if i % 100 == 99 { vec![it, None] } else { vec![it] }
         });
         let runs = runs(requests);
-        assert_eq!(said(&runs), [(10_000, 1, 1_000_000)]);
+        assert_eq!(brief(&runs), [(10_000, 1, 1_000_000)]);
         assert_eq!(runs[0].strides[0], 1000);
     }
 
     #[test]
-    fn what_alternates_is_a_unit_and_what_follows_is_not() {
+    fn alternating_patterns_are_a_unit() {
         let alternating = (0..100).flat_map(|i| [Some(read(1, 10, i * 10)), Some(write(1, 10, i * 10))]);
-        assert_eq!(said(&runs(alternating)), [(1, 2, 200)]);
+        assert_eq!(brief(&runs(alternating)), [(1, 2, 200)]);
         let after =
             (0..40).map(|i| Some(write(1, 10, i * 10))).chain((0..40).map(|i| Some(read(1, 10, i * 10))));
-        assert_eq!(said(&runs(after)), [(1, 1, 40), (1, 1, 40)]);
-        // Written, read, written on: the first is over when the second has begun in earnest.
+        assert_eq!(brief(&runs(after)), [(1, 1, 40), (1, 1, 40)]);
+        // Write, read, continue writing: the first pattern ends once the second is established.
         let again = (0..40)
             .map(|i| write(1, 10, i * 10))
             .chain((0..40).map(|i| read(1, 10, i * 10)))
             .chain((40..80).map(|i| write(1, 10, i * 10)));
-        assert_eq!(said(&runs(again.map(Some))), [(2, 1, 80), (1, 1, 40)]);
-        // Now and then a read among writes is part of what they do.
+        assert_eq!(brief(&runs(again.map(Some))), [(2, 1, 80), (1, 1, 40)]);
+        // Occasional reads among writes belong to the same unit.
         let seldom = (0..1000).map(|i| if i % 50 == 7 { read(1, 10, i * 10) } else { write(1, 10, i * 10) });
-        assert_eq!(said(&runs(seldom.map(Some))), [(1, 2, 1000)]);
+        assert_eq!(brief(&runs(seldom.map(Some))), [(1, 2, 1000)]);
     }
 
     #[test]
-    fn pieces_with_loops_of_their_own_are_patterns_of_their_own() {
+    fn pieces_with_different_loops_are_separate_patterns() {
         let pieces = (0..50).map(|i| i * 10).chain((0..30).map(|i| 100_000 + i * 400));
         let runs = runs(pieces.map(|offset| Some(write(1, 10, offset))));
-        assert_eq!(said(&runs), [(1, 1, 50), (1, 1, 30)]);
+        assert_eq!(brief(&runs), [(1, 1, 50), (1, 1, 30)]);
         assert_eq!(runs[1].patterns[0].start, 100_000);
     }
 
     #[test]
-    fn the_same_loops_here_and_there_are_one_pattern() {
+    fn scattered_equal_loops_are_one_pattern() {
         let places = [0, 5000, 1000, 90_000, 7000];
         let offsets = places.iter().flat_map(|place| (0..6).map(move |i| place + i * 20));
         let runs = runs(offsets.map(|offset| Some(write(1, 10, offset))));
-        assert_eq!(said(&runs), [(1, 1, 30)]);
+        assert_eq!(brief(&runs), [(1, 1, 30)]);
         let Shape::Scattered(loops, begins) = &runs[0].patterns[0].shape else { panic!("{runs:?}") };
         assert_eq!((loops.len(), begins.as_slice()), (1, [0, 5000, 1000, 90_000, 7000].as_slice()));
     }
@@ -539,13 +545,13 @@ mod tests {
         let all = runs(sizes);
         let varied: Vec<&Run> = all.iter().filter(|run| run.patterns[0].key.size.is_none()).collect();
         assert_eq!(varied.len(), 1);
-        assert_eq!(said(&all).iter().map(|(.., requests)| requests).sum::<u64>(), 500);
+        assert_eq!(brief(&all).iter().map(|(.., requests)| requests).sum::<u64>(), 500);
         let few = (0..500i64).map(|i| Some(write(1, 1 + (i % MOST_SIZES as i64) as u64, i * 100)));
-        assert_eq!(said(&runs(few)), [(1, MOST_SIZES, 500)]);
+        assert_eq!(brief(&runs(few)), [(1, MOST_SIZES, 500)]);
     }
 
     #[test]
-    fn nearly_sequential_is_no_random_access() {
+    fn nearly_sequential_is_not_random() {
         let mut offset = 0;
         let requests = (0..1000).map(|i| {
             offset += if i % 37 == 5 { 10 + i * i % 1000 } else { 10 };
@@ -553,15 +559,15 @@ mod tests {
         });
         let runs = runs(requests);
         assert_eq!(runs[0].patterns[0].shape, Shape::Irregular { is_sequential: true });
-        assert_eq!(said(&runs), [(1, 1, 1000)]);
+        assert_eq!(brief(&runs), [(1, 1, 1000)]);
     }
 
     #[test]
     fn runs_are_bounded_and_the_rest_is_counted() {
-        let (mut local, mut room) = (Local::default(), 10);
+        let (mut local, mut capacity) = (Local::default(), 10);
         for i in 0..MOST_RUNS as i64 + 100 {
-            local.add(&write(1, 10, i * i), &mut room);
-            local.close_all(&mut room);
+            local.add(&write(1, 10, i * i), &mut capacity);
+            local.close_all(&mut capacity);
         }
         let kept: u64 = local.runs.iter().map(|run| run.patterns[0].tally.requests).sum();
         assert!(local.runs.len() <= MOST_RUNS);

@@ -1,13 +1,14 @@
 //! Merges the runs of all processes into families of phases.
 //!
-//! Runs of different processes on the same file, or each on a file of its own whose name differs in digits only, belong
-//! together if they are similar and if as many collective calls of all processes came before them. They are taken in step: as
-//! many phases as all of them have become one family, and what some have more becomes another.
+//! Runs of different processes belong together if they use the same file, or separate files whose
+//! names differ only in digits, if they are similar, and if the same number of collective calls of
+//! all processes preceded them. They are consumed in step: the phases that all of them have become
+//! one family, and the additional phases of some of them become another.
 
 use super::access::Access;
 use super::local::{Pattern, Run, Shape, When};
 use super::nest::{Loop, Nest};
-use super::pieces::{Lie, Pieces, Unplaced, Views};
+use super::pieces::{Pieces, RequestLayout, Unplaced, Views};
 use super::{Error, Phases, series};
 use crate::model::{
     self, FORMAT, Measured, Mode, Model, Numbers, Operation, Phase, Set, Sharing, Space, Ticks,
@@ -15,48 +16,48 @@ use crate::model::{
 use miot_proto::op::Layer;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// By how much sizes and counts of similar patterns may differ.
+/// Relative difference of sizes and counts up to which patterns are similar.
 const TOLERANCE: f64 = 0.2;
 
-/// Places where the loops of a process begin again that are listed.
+/// Maximum number of listed restarts of a process's loops.
 const MOST_RESTARTS: usize = 1 << 13;
 
-/// Pieces of one request of all processes together that are looked at for gaps between them.
+/// Maximum number of pieces of one request of all processes that are searched for gaps.
 const MOST_PIECES: u64 = 1 << 22;
 
-/// Processes of a phase that have pieces of other lengths or numbers than the others.
+/// Maximum number of groups of processes with different pieces in a phase.
 const MOST_CLASSES: usize = 64;
 
-/// Runs of a process that are looked at for one that is similar.
+/// Maximum number of runs of a process that are searched for a similar one.
 const LOOKED_AT: usize = 16;
 
-/// A process that takes part.
+/// Runs of a participating process.
 struct RankRuns {
     rank: u64,
     runs: Vec<Run>,
     is_uncertain: bool,
 }
 
-/// A run of a process of which some units may belong to phases already.
+/// A run of a process, some of whose units may already belong to phases.
 struct Cursor {
     member: usize,
     run: usize,
     used: u64,
 }
 
-/// Phases that are the same, before they have numbers.
+/// A family of phases before numbering.
 #[derive(Clone)]
 pub(super) struct Family {
     pub(super) phase: Phase,
-    /// When each phase was; fewer than there are if the trace has very many.
+    /// Times of the phases; fewer than `count` if the trace has very many.
     pub(super) times: Vec<When>,
     pub(super) count: u64,
     pub(super) request_seconds: f64,
-    /// The file of its first process; of files one after the other, that of the last.
+    /// File of the first process; in a series of files, the last file.
     pub(super) path: String,
 }
 
-/// What runs that may belong together have in common.
+/// Properties that runs of one family share.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct RunSignature {
     name: String,
@@ -103,7 +104,8 @@ pub(super) fn finish(mut phases: Phases<'_>, layer: Layer) -> Result<Model, Erro
     })
 }
 
-/// Ranks that left events: of MPI-IO, where that is what phases are made of, since all ranks open the files that they share.
+/// Returns the ranks with events. If phases consist of MPI-IO, only ranks with MPI-IO count,
+/// because all ranks open the files that they share.
 fn present(phases: &Phases<'_>, layer: Layer) -> HashSet<u64> {
     let is_there = |id: &u64| {
         layer != Layer::MpiIo || phases.processes.get(id).is_some_and(|process| process.has_mpi_io)
@@ -112,7 +114,7 @@ fn present(phases: &Phases<'_>, layer: Layer) -> HashSet<u64> {
     ranks.map(u64::from).collect()
 }
 
-/// The processes with requests on the layer, by rank; and the command line of the first.
+/// Returns the processes with requests on the layer, by rank, and the command line of the first.
 fn members(
     phases: &mut Phases<'_>,
     layer: Layer,
@@ -131,7 +133,7 @@ fn members(
     let mut application = String::new();
     for (id, mut process) in found {
         let rank = known(id).rank.map_or(members.len() as u64, u64::from);
-        // A process may have lost all that it did on this layer.
+        // A process may have lost all its requests on this layer.
         if is_lossy(id) {
             lossy.push(rank);
         }
@@ -150,7 +152,7 @@ fn members(
         }
         let is_uncertain = is_lossy(id) || process.is_interrupted || !has_ended || local.rest.is_some();
         match members.last_mut() {
-            // One program after the other in the same process: as `exec` does it.
+            // Several programs in the same process, one after the other, as with `exec`.
             Some((last, pid)) if last.rank == rank && *pid == process.pid => {
                 last.runs.extend(local.runs);
                 last.is_uncertain |= is_uncertain;
@@ -192,7 +194,7 @@ fn members(
     Ok((members, application))
 }
 
-/// Digits that differ from process to process, or from checkpoint to checkpoint.
+/// Returns the path with `*` for digits, which may differ between processes or checkpoints.
 pub(super) fn template(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for c in path.chars() {
@@ -223,7 +225,7 @@ fn families(members: &[RankRuns], phases: &Phases<'_>) -> Vec<Family> {
             let is_shared = users.get(&name).is_some_and(|(_, is_shared)| *is_shared);
             let name = if is_shared { name } else { template(&name) };
             let operations =
-                run.patterns.iter().map(|pattern| (pattern.key.access, pattern.key.lie.kind())).collect();
+                run.patterns.iter().map(|pattern| (pattern.key.access, pattern.key.layout.kind())).collect();
             let cursors = kinds.entry(RunSignature { name, is_shared, operations }).or_default();
             if cursors.last().is_none_or(|last| last[0].member != number) {
                 cursors.push(Vec::new());
@@ -241,7 +243,7 @@ fn families(members: &[RankRuns], phases: &Phases<'_>) -> Vec<Family> {
             let Some((seed, _)) = heads.min_by_key(|(_, head)| begin(members, head)) else { break };
             let seed = (cursors[seed][0].member, cursors[seed][0].run, cursors[seed][0].used);
             let mut chosen: Vec<(usize, usize)> = Vec::new();
-            // When those come in that are similar, but not there yet.
+            // Next times of similar runs that have not been reached yet.
             let mut others: Vec<u64> = Vec::new();
             for (i, of_member) in cursors.iter().enumerate() {
                 if of_member[0].member == seed.0 {
@@ -292,7 +294,7 @@ fn families(members: &[RankRuns], phases: &Phases<'_>) -> Vec<Family> {
     families
 }
 
-/// When the next unit of a run was, as far as is known.
+/// Returns the time of the next unit of a run, if it is known.
 fn when(members: &[RankRuns], member: usize, run: usize, used: u64) -> Option<When> {
     members[member].runs[run].times.get(usize::try_from(used).ok()?).copied()
 }
@@ -302,7 +304,8 @@ fn begin(members: &[RankRuns], cursor: &Cursor) -> i64 {
         .map_or(members[cursor.member].runs[cursor.run].patterns[0].tally.when.begin, |when| when.begin)
 }
 
-/// Collective calls of all processes before a unit of a run, from the first that is not used on; unknown without all times.
+/// Returns the number of collective calls of all processes before the unit `nth` after the first
+/// unused one of a run; `None` if the times are incomplete.
 fn epoch(members: &[RankRuns], (member, run, used): (usize, usize, u64), nth: u64) -> Option<u64> {
     when(members, member, run, used + nth).map(|when| when.epoch)
 }
@@ -311,7 +314,7 @@ fn near(one: u64, other: u64) -> bool {
     one.abs_diff(other) as f64 <= TOLERANCE * one.max(other) as f64
 }
 
-/// True if the units of two runs may be of the same phase.
+/// Returns true if the units of two runs may belong to the same phase.
 fn is_similar(
     members: &[RankRuns],
     (member, run, _): (usize, usize, u64),
@@ -319,17 +322,18 @@ fn is_similar(
     views: &Views,
 ) -> bool {
     let (one, other) = (&members[member].runs[run], &members[cursor.member].runs[cursor.run]);
-    let has_pieces = |it: &Pattern| views.pieces(it.key.lie).is_some();
-    let is_same_lie = |a: &Pattern, b: &Pattern| a.key.lie == b.key.lie || (has_pieces(a) && has_pieces(b));
+    let has_pieces = |it: &Pattern| views.pieces(it.key.layout).is_some();
+    let is_same_layout =
+        |a: &Pattern, b: &Pattern| a.key.layout == b.key.layout || (has_pieces(a) && has_pieces(b));
     let similar = |a: &Pattern, b: &Pattern| {
         let size = |pattern: &Pattern| pattern.tally.asked / pattern.tally.requests.max(1);
         let is_same_size = a.key.size == b.key.size;
         a.key.etype == b.key.etype
-            && is_same_lie(a, b)
+            && is_same_layout(a, b)
             && near(size(a), size(b))
             && near(a.tally.requests / one.count.max(1), b.tally.requests / other.count.max(1))
             && match (loops(a), loops(b)) {
-                // Where the loops begin again may depend on the process.
+                // The positions at which loops restart may depend on the process.
                 (Some(x), Some(y)) => match (x.first(), y.first()) {
                     (Some(x), Some(y)) => !is_same_size || x.stride == y.stride,
                     (x, y) => x.is_none() && y.is_none(),
@@ -364,7 +368,7 @@ fn family(members: &[RankRuns], parts: &[&Cursor], count: u64, phases: &Phases<'
                         repetitions: pattern.tally.requests / run.count.max(1),
                         start: pattern.start.saturating_add(stride.saturating_mul(used)),
                         stride,
-                        pieces: phases.views.pieces(pattern.key.lie),
+                        pieces: phases.views.pieces(pattern.key.layout),
                     }
                 })
                 .collect();
@@ -409,7 +413,7 @@ fn family(members: &[RankRuns], parts: &[&Cursor], count: u64, phases: &Phases<'
     }
 }
 
-/// One pattern of one process of a family.
+/// A pattern of one process of a family.
 struct MemberPattern<'a> {
     pattern: &'a Pattern,
     repetitions: u64,
@@ -459,20 +463,20 @@ fn operation(rows: &[MemberPattern<'_>]) -> Operation {
     }
 }
 
-/// Loops, and the distances at which they begin again.
-type Laid = (Vec<Loop>, Vec<i64>);
+/// Loops, and the distances at which they restart.
+type LoopsWithRestarts = (Vec<Loop>, Vec<i64>);
 
 /// Offsets of all processes in the same space.
 struct Placed {
     space: Space,
-    laid: Vec<Laid>,
+    laid: Vec<LoopsWithRestarts>,
     starts: Vec<i64>,
     strides: Vec<i64>,
     pieces: Vec<model::Pieces>,
     unplaced: Option<Unplaced>,
 }
 
-fn laid(pattern: &Pattern) -> Laid {
+fn laid(pattern: &Pattern) -> LoopsWithRestarts {
     match &pattern.shape {
         Shape::Loops(loops) => (loops.clone(), vec![0]),
         Shape::Scattered(loops, distances) => (loops.clone(), distances.clone()),
@@ -487,9 +491,9 @@ fn place(rows: &[MemberPattern<'_>]) -> Placed {
         starts: rows.iter().map(|row| row.start).collect(),
         strides: rows.iter().map(|row| row.stride).collect(),
         pieces: Vec::new(),
-        unplaced: rows.iter().find_map(|row| match row.pattern.key.lie {
-            Lie::Unknown(why) => Some(why),
-            Lie::Together | Lie::Pieces(_) => None,
+        unplaced: rows.iter().find_map(|row| match row.pattern.key.layout {
+            RequestLayout::Unknown(why) => Some(why),
+            RequestLayout::Contiguous | RequestLayout::Pieces(_) => None,
         }),
     };
     if placed.unplaced.is_some() {
@@ -499,7 +503,7 @@ fn place(rows: &[MemberPattern<'_>]) -> Placed {
     let Some(pieces) = rows.iter().map(|row| row.pieces).collect::<Option<Vec<&Pieces>>>() else {
         return placed;
     };
-    // From what the pieces of each process count: its own first byte, or that of all processes.
+    // Base of the pieces of each process: its own first byte, or that of all processes.
     let mut shifts = vec![0; rows.len()];
     if let Some(begin) = begin_without_gaps(rows, &pieces, &placed) {
         placed.space = Space::Pieces;
@@ -521,7 +525,8 @@ fn size(row: &MemberPattern<'_>) -> i64 {
     row.pattern.key.size.and_then(|size| i64::try_from(size).ok()).unwrap_or(0)
 }
 
-/// The first byte, if the pieces of all processes together are a part of the file without gaps, and go on as far apart.
+/// Returns the first byte, if the pieces of all processes together cover a part of the file without
+/// gaps, and repeat at the same distance.
 fn begin_without_gaps(rows: &[MemberPattern<'_>], pieces: &[&Pieces], placed: &Placed) -> Option<i64> {
     let is_common = placed.laid.iter().all(|laid| *laid == placed.laid[0])
         && placed.strides.iter().all(|stride| *stride == placed.strides[0]);
@@ -545,7 +550,8 @@ fn begin_without_gaps(rows: &[MemberPattern<'_>], pieces: &[&Pieces], placed: &P
     Some(begin)
 }
 
-/// The pieces of a request of all processes, as far from its offset as `shifts` says; `None`: there are too many.
+/// Returns the pieces of a request of all processes, shifted from its offset by `shifts`; `None` if
+/// there are too many.
 fn shared(pieces: &[&Pieces], shifts: &[i64]) -> Option<Vec<model::Pieces>> {
     classes(pieces, shifts, Pieces::is_like).or_else(|| {
         let by_shape: Vec<Pieces> = pieces.iter().map(|it| it.by_shape()).collect();
@@ -553,7 +559,7 @@ fn shared(pieces: &[&Pieces], shifts: &[i64]) -> Option<Vec<model::Pieces>> {
     })
 }
 
-/// The same by processes that have the same kind of pieces.
+/// Returns the pieces by groups of processes that have the same kind of pieces.
 fn classes(
     pieces: &[&Pieces],
     shifts: &[i64],
@@ -579,7 +585,7 @@ fn classes(
     Some(all)
 }
 
-/// The same of processes with as many pieces of each length.
+/// Returns the pieces of processes with the same number of pieces of each length.
 fn groups(pieces: &[&Pieces], shifts: &[i64]) -> Option<Vec<model::Pieces>> {
     let of_group = |nth: usize| -> Option<model::Pieces> {
         let first = pieces[0].groups.get(nth)?;
@@ -613,15 +619,16 @@ fn groups(pieces: &[&Pieces], shifts: &[i64]) -> Option<Vec<model::Pieces>> {
     (0..pieces[0].groups.len()).map(of_group).collect()
 }
 
-/// The inner loops that all processes have, and where each begins them again, if they are not all there is.
-fn common(laid: &[Laid]) -> (Vec<Loop>, Vec<Numbers>) {
+/// Returns the inner loops that all processes share, and the positions at which each process
+/// restarts them, if it does.
+fn common(laid: &[LoopsWithRestarts]) -> (Vec<Loop>, Vec<Numbers>) {
     let (first, _) = &laid[0];
     let shared = |depth: usize| laid.iter().all(|(loops, _)| loops.get(depth) == first.get(depth));
     let depth = (0..first.len()).take_while(|depth| shared(*depth)).count();
     if laid.iter().all(|(loops, distances)| loops.len() == depth && distances.len() == 1) {
         return (first.clone(), Vec::new());
     }
-    let begins = |(loops, distances): &Laid| -> Vec<i64> {
+    let begins = |(loops, distances): &LoopsWithRestarts| -> Vec<i64> {
         let outer = Nest { start: 0, loops: loops[depth..].to_vec() };
         let each = outer.len().min(MOST_RESTARTS as u64 + 1);
         let all = distances.iter().flat_map(|it| (0..each).map(|n| outer.at(n).saturating_add(*it)));
@@ -630,14 +637,14 @@ fn common(laid: &[Laid]) -> (Vec<Loop>, Vec<Numbers>) {
     let begins: Vec<Vec<i64>> = laid.iter().map(begins).collect();
     let count = begins[0].len();
     if count > MOST_RESTARTS || begins.iter().any(|all| all.len() != count) {
-        // Those of the first process stand for all.
+        // The loops of the first process represent all.
         return (first.clone(), Vec::new());
     }
     let of_all = |nth: usize| Numbers::of(&begins.iter().map(|all| all[nth]).collect::<Vec<_>>());
     (first[..depth].to_vec(), (0..count).map(of_all).collect())
 }
 
-/// How the requests of a process lie in the file.
+/// Returns the layout of the requests of a process in the file.
 fn mode(row: &MemberPattern<'_>) -> Mode {
     let size = i64::try_from(row.pattern.key.size.unwrap_or(0)).unwrap_or(i64::MAX);
     let local = match &row.pattern.shape {
@@ -652,12 +659,13 @@ fn mode(row: &MemberPattern<'_>) -> Mode {
             _ => Mode::Nested,
         },
     };
-    let pieces = match (row.pattern.key.lie, row.pieces) {
-        (Lie::Together, _) => return local,
+    let pieces = match (row.pattern.key.layout, row.pieces) {
+        (RequestLayout::Contiguous, _) => return local,
         (_, Some(pieces)) => pieces,
         (_, None) => return Mode::Nested,
     };
-    // One distance from piece to piece, also from the last of a request to the first of the next.
+    // One distance from piece to piece, also from the last piece of a request to the first of the
+    // next.
     let [group] = pieces.groups.as_slice() else { return Mode::Nested };
     let [nest] = group.nests.as_slice() else { return Mode::Nested };
     let [one] = nest.loops.as_slice() else { return Mode::Nested };
@@ -669,9 +677,9 @@ fn mode(row: &MemberPattern<'_>) -> Mode {
     }
 }
 
-/// Gives phases their numbers, in the order in which they began, and says how long they took.
+/// Numbers the phases in the order in which they began, and computes their durations.
 fn number(mut families: Vec<Family>, span: f64, ticks: Ticks) -> Vec<Phase> {
-    /// A family, a moment, how many of its phases begin there.
+    /// Begin of a group of phases: time, family, and number of phases that begin there.
     struct Begin(i64, i64, usize, u64);
     let mut begins = Vec::new();
     for (at, family) in families.iter().enumerate() {
@@ -720,7 +728,8 @@ mod tests {
     use super::super::pieces::{Group, Pieces};
     use super::shared;
 
-    /// Rows of a part of an array; of the second process the last row of each half goes on in what follows, and is of another length.
+    /// Rows of a part of an array. In the second process the last row of each half continues in the
+    /// following row and has another length.
     #[test]
     fn many_rows_are_few_shapes() {
         let rows = |start, loops: &[(u64, i64)]| Nest {

@@ -1,15 +1,17 @@
-//! I/O phases of a parallel application (Méndez et al. 2012, section 3.1): what some processes do to a file, in similar
-//! order, with no communication between their requests.
+//! I/O phases of a parallel application (Méndez et al. 2012, section 3.1): similar accesses of some
+//! processes to a file, in similar order, with no communication between their requests.
 //!
 //! | step | module |
 //! |---|---|
 //! | requests of a process become local patterns, units and runs | `local`, `nest` |
-//! | where the bytes of a request through a view lie | `pieces` |
+//! | layout of the bytes of a request through a view | `pieces` |
 //! | runs of all processes become phases, in families | `merge` |
-//! | which operation accesses data how | [`access`] |
+//! | repeated phases on other positions or files become one family | `series` |
+//! | access mode of each operation | [`access`] |
 //!
-//! The rules, with what is the paper's and what is ours, are in docs/guide/phases.md. The result is a [`Model`]. Memory grows with the
-//! number of different patterns, not with that of events.
+//! docs/guide/phases.md describes the rules and distinguishes those of the paper from MIOT's own.
+//! The result is a [`Model`]. Memory grows with the number of different patterns, not with the
+//! number of events.
 
 pub mod access;
 mod local;
@@ -30,45 +32,45 @@ use miot_trace_events::events;
 use miot_trace_events::{Event, EventNames, Events};
 use miot_trace_store::FileNames;
 use miot_trace_store::schema::FILTERED;
-use pieces::{Lie, Set, Views, VisibleBytes};
+use pieces::{RequestLayout, Set, Views, VisibleBytes};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// Columns that [`Phases`] needs beside those of [`events::COLUMNS`].
+/// Columns that [`Phases`] needs in addition to [`events::COLUMNS`].
 const MORE: [&str; 2] = ["mpi_size", "type_size"];
 
-/// Times of phases that are kept one by one; of more, only sums are known.
+/// Maximum number of individually kept times of phases; beyond it only sums are known.
 const MOST_TIMES: usize = 1 << 20;
 
-/// The columns that [`Phases`] needs, for [`miot_trace_store::Select`].
+/// Returns the columns that [`Phases`] needs, for [`miot_trace_store::Select`].
 #[must_use]
 pub fn columns() -> Vec<&'static str> {
     events::COLUMNS.iter().copied().chain(MORE).collect()
 }
 
-/// Which requests phases are made of.
+/// Selection of the requests that form phases.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The layer; by default MPI-IO if there is any, else POSIX, else STDIO. A layer whose requests with explicit offsets
-    /// all lack them, as in Darshan 3.5's DXT, comes after those that have them.
+    /// Layer; by default MPI-IO if the trace has any, else POSIX, else STDIO. A layer all of whose
+    /// requests lack explicit offsets, as in Darshan 3.5's DXT, comes after layers that have them.
     pub layer: Option<Layer>,
-    /// Only these files.
+    /// Files to include; `None` for all.
     pub files: Option<HashSet<u64>>,
-    /// A process that makes no request for so long has ended a phase, nanoseconds.
+    /// Time in nanoseconds without requests after which a process has ended a phase.
     pub gap: Option<u64>,
 }
 
-/// Why there are no phases.
+/// Reason why there are no phases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The batches do not have the columns that are needed.
+    /// The batches do not have the required columns.
     Columns,
-    /// No request of the wanted layer moved data.
+    /// No request of the selected layer moved data.
     Nothing(Option<Layer>),
     /// Several processes of the trace have the same rank.
     SameRank {
         /// The rank.
         rank: u32,
-        /// Their process ids.
+        /// Process ids with this rank.
         pids: Vec<u32>,
     },
 }
@@ -76,7 +78,9 @@ pub enum Error {
 impl std::fmt::Display for Error {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Error::Columns => write!(out, "the trace has no columns of events: is it of another version?"),
+            Error::Columns => {
+                write!(out, "the trace has no columns of events: was it written by another version?")
+            }
             Error::Nothing(Some(layer)) => write!(
                 out,
                 "no request of layer {} moved data of a file, so there are no phases; `miot stat DIR` lists what there is",
@@ -88,7 +92,7 @@ impl std::fmt::Display for Error {
             ),
             Error::SameRank { rank, pids } => write!(
                 out,
-                "rank {rank} is there several times (processes {pids:?}): the trace holds more than one run; choose one with --since and --until"
+                "rank {rank} occurs several times (processes {pids:?}): the trace holds more than one run; choose one with --since and --until"
             ),
         }
     }
@@ -101,19 +105,19 @@ impl std::error::Error for Error {}
 struct Process {
     layers: BTreeMap<u8, Local>,
     pid: u32,
-    /// Communication events so far; collective calls of all processes.
+    /// Numbers of communication events so far, and of collective calls of all processes.
     ticks: u64,
     epoch: u64,
-    /// End of the last of them.
+    /// End of the last communication event.
     last: i64,
     is_interrupted: bool,
-    /// It made a call of MPI-IO.
+    /// True if the process made an MPI-IO call.
     has_mpi_io: bool,
-    /// MPI files that it has opened and not closed.
+    /// Number of MPI files that it has opened and not closed.
     open_files: u64,
 }
 
-/// What the table of processes says.
+/// Data of a process from the table `processes`.
 #[derive(Clone, Debug, Default)]
 struct ProcessInfo {
     rank: Option<u32>,
@@ -122,7 +126,8 @@ struct ProcessInfo {
     cmdline: String,
 }
 
-/// Finds the phases of a trace: [`add`](Phases::add) its events, in order, then [`finish`](Phases::finish).
+/// Finds the phases of a trace: [`add`](Phases::add) its events, in order, then
+/// [`finish`](Phases::finish).
 #[derive(Debug)]
 pub struct Phases<'a> {
     options: Options,
@@ -130,24 +135,24 @@ pub struct Phases<'a> {
     names: EventNames,
     known: HashMap<u64, ProcessInfo>,
     has_ranks: bool,
-    /// Processes of the application, by the highest rank.
+    /// Number of processes of the application, from the highest rank.
     world: u64,
     processes: HashMap<u64, Process>,
     views: Views,
-    /// The elementary type and the view of each open file of each process.
+    /// Elementary type and view of each open file of each process.
     handles: HashMap<(u64, u64), (u64, VisibleBytes)>,
     begin: i64,
     end: i64,
-    /// The largest communicator that a file was opened with.
+    /// Size of the largest communicator with which a file was opened.
     largest: u64,
     has_communication: bool,
-    /// Processes that lost events; `None`: some process.
+    /// Processes that lost events; `None` for an unknown process.
     lossy: BTreeSet<Option<u64>>,
-    room: usize,
+    capacity: usize,
 }
 
 impl<'a> Phases<'a> {
-    /// Of a trace with this table of processes, and these paths.
+    /// Returns a collector for a trace with this table of processes and these paths.
     #[must_use]
     pub fn new(options: Options, processes: &[RecordBatch], files: &'a FileNames) -> Phases<'a> {
         let mut known = HashMap::new();
@@ -186,11 +191,11 @@ impl<'a> Phases<'a> {
             largest: 0,
             has_communication: false,
             lossy: BTreeSet::new(),
-            room: MOST_TIMES,
+            capacity: MOST_TIMES,
         }
     }
 
-    /// Takes in events, in order of completion.
+    /// Adds events, in order of completion.
     ///
     /// # Errors
     /// [`Error::Columns`].
@@ -216,7 +221,7 @@ impl<'a> Phases<'a> {
         Ok(())
     }
 
-    /// Takes in rows of the table of losses.
+    /// Adds rows of the table `losses`.
     pub fn add_losses(&mut self, batch: &RecordBatch) {
         let (Some(processes), Some(places)) = (column::<UInt64Type>(batch, "process"), text(batch, "place"))
         else {
@@ -246,7 +251,7 @@ impl<'a> Phases<'a> {
             let collective = is_collective(info) || is_communication;
             let is_all = collective && more.size.is_some_and(|size| size == self.world && size > 1);
             if is_communication || access::is_separator(info) {
-                process.layers.values_mut().for_each(|local| local.close_all(&mut self.room));
+                process.layers.values_mut().for_each(|local| local.close_all(&mut self.capacity));
                 process.ticks += 1;
                 self.has_communication |= is_communication;
             }
@@ -273,7 +278,7 @@ impl<'a> Phases<'a> {
         if matches!(info.name, "close" | "fclose")
             && let (Some(file), Some(local)) = (event.file, process.layers.get_mut(&(layer as u8)))
         {
-            local.close_file(file, &mut self.room);
+            local.close_file(file, &mut self.capacity);
         }
         self.data(event, more, layer);
     }
@@ -315,21 +320,21 @@ impl<'a> Phases<'a> {
         let in_view =
             more.etypes.map(|etypes| etypes.saturating_mul(i64::try_from(etype).unwrap_or(i64::MAX)));
         let position = in_view.and_then(|position| u64::try_from(position).ok());
-        let lie = self.views.lie(shown, position, asked);
-        let offset = event.offset.and_then(|in_file| match lie {
-            Lie::Together | Lie::Pieces(_) => Some(in_file),
-            Lie::Unknown(_) => in_view,
+        let layout = self.views.layout(shown, position, asked);
+        let offset = event.offset.and_then(|in_file| match layout {
+            RequestLayout::Contiguous | RequestLayout::Pieces(_) => Some(in_file),
+            RequestLayout::Unknown(_) => in_view,
         });
         let Some(process) = self.processes.get_mut(&event.process) else { return };
         let local = process.layers.entry(layer as u8).or_default();
         if let Some(gap) = self.options.gap
             && event.begin.saturating_sub(process.last) >= i64::try_from(gap).unwrap_or(i64::MAX)
         {
-            local.close_all(&mut self.room);
+            local.close_all(&mut self.capacity);
         }
         process.last = process.last.max(event.end);
         let request = Request {
-            key: Key { file, access, size: Some(asked), etype, lie },
+            key: Key { file, access, size: Some(asked), etype, layout },
             offset,
             moved,
             asked,
@@ -338,16 +343,16 @@ impl<'a> Phases<'a> {
             tick: process.ticks,
             epoch: process.epoch,
         };
-        local.add(&request, &mut self.room);
+        local.add(&request, &mut self.capacity);
     }
 
-    /// The model.
+    /// Returns the model.
     ///
     /// # Errors
     /// [`Error::Nothing`], [`Error::SameRank`].
     pub fn finish(mut self) -> Result<Model, Error> {
         for process in self.processes.values_mut() {
-            process.layers.values_mut().for_each(|local| local.close_all(&mut self.room));
+            process.layers.values_mut().for_each(|local| local.close_all(&mut self.capacity));
         }
         let has = |layer: Layer| {
             let of =
@@ -370,7 +375,7 @@ impl<'a> Phases<'a> {
     }
 }
 
-/// The columns of an event that [`Event`] does not have.
+/// Columns of an event that [`Event`] does not have.
 #[derive(Clone, Copy, Debug)]
 struct More {
     size: Option<u64>,

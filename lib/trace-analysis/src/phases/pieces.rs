@@ -1,7 +1,9 @@
-//! Where the bytes of a request through a view lie in the file: the pieces of a request, numbered by what is different.
+//! Layout of the bytes of a request through a view: the pieces of a request, numbered by distinct
+//! layout.
 //!
-//! Pieces count from the first byte of the request, so that it does not matter whether a program goes on in one view or
-//! sets another for each request, as PnetCDF and HDF5 do.
+//! Pieces are relative to the first byte of the request, so that a program that continues in one
+//! view and one that sets a new view for each request, as PnetCDF and HDF5 do, have the same
+//! result.
 
 use super::nest::{Nest, Sequence};
 use crate::view::View;
@@ -10,27 +12,28 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
 
-/// Pieces of a request that are taken apart: one through a view of 64 MiB has as many of 64 bytes.
+/// Maximum number of pieces into which a request is split: a request through a view of 64 MiB has
+/// this many of 64 bytes.
 const MOST_PIECES: u64 = 1 << 20;
 
-/// Blocks of all different views that are kept: 400 MiB of them.
+/// Maximum number of blocks of all distinct views: 400 MiB.
 const MOST_BLOCKS: usize = 1 << 24;
 
-/// Events of views that are remembered: a cache.
+/// Size of the cache of view events.
 const MOST_KNOWN: usize = 1 << 16;
 
-/// Requests whose pieces are remembered by their place in the view.
+/// Size of the cache of pieces by position in the view.
 const MOST_REMEMBERED: usize = 1 << 14;
 
-/// Why the trace does not say where the bytes of a request lie.
+/// Reason why the trace does not determine the position of the bytes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unplaced {
-    /// The event of the view has lost blocks.
+    /// The event of the view was truncated and lacks blocks.
     Cut,
     /// The event of the view has no blocks.
     NoBlocks,
-    /// A request has more pieces than are taken apart, or than a model lists.
+    /// A request has more pieces than the limit, or than a model lists.
     TooMany,
 }
 
@@ -38,33 +41,32 @@ impl fmt::Display for Unplaced {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Unplaced::Cut => "the file type of the view has more irregular blocks than an event holds",
-            Unplaced::NoBlocks => {
-                "the file type of the view was made by a call that MIOT does not take apart"
-            }
+            Unplaced::NoBlocks => "the file type of the view was made by a call that MIOT does not decode",
             Unplaced::TooMany => "the view shows more irregular pieces than a model lists",
         })
     }
 }
 
-/// How the bytes of a request lie.
+/// Layout of the bytes of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Lie {
-    /// In a row.
+pub(crate) enum RequestLayout {
+    /// Contiguous.
     #[default]
-    Together,
-    /// As the pieces of this number.
+    Contiguous,
+    /// The pieces of this number.
     Pieces(u32),
-    /// Not known: its offset counts the bytes that the view shows.
+    /// Unknown: the offset is in the bytes that the view shows.
     Unknown(Unplaced),
 }
 
-impl Lie {
-    /// Requests that lie in the same way may be of the same phase; which pieces they have is another question.
+impl RequestLayout {
+    /// Returns the kind of layout. Requests of the same kind may belong to the same phase, even if
+    /// their pieces differ.
     pub(crate) fn kind(self) -> u8 {
         match self {
-            Lie::Together => 0,
-            Lie::Pieces(_) => 1,
-            Lie::Unknown(_) => 2,
+            RequestLayout::Contiguous => 0,
+            RequestLayout::Pieces(_) => 1,
+            RequestLayout::Unknown(_) => 2,
         }
     }
 }
@@ -73,7 +75,7 @@ impl Lie {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Group {
     pub(crate) bytes: u64,
-    /// Where they begin, counted from the first byte of the request.
+    /// Begins, relative to the first byte of the request.
     pub(crate) nests: Vec<Nest>,
 }
 
@@ -83,7 +85,7 @@ impl Group {
     }
 }
 
-/// The pieces of a request.
+/// Pieces of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pieces {
     pub(crate) groups: Vec<Group>,
@@ -94,7 +96,7 @@ impl Pieces {
         self.groups.iter().map(Group::count).fold(0, u64::saturating_add)
     }
 
-    /// Begin and length of each.
+    /// Returns begin and length of each piece.
     pub(crate) fn all(&self) -> impl Iterator<Item = (i64, u64)> + '_ {
         self.groups.iter().flat_map(|group| {
             let of = |nest| (0..Nest::len(nest)).map(move |at| nest.at(at));
@@ -102,7 +104,8 @@ impl Pieces {
         })
     }
 
-    /// The same with a group for each shape of loops: few, where parts of arrays are cut in the middle of a plane.
+    /// Returns the pieces with one group for each shape of loops: few groups, if parts of arrays
+    /// are split in the middle of a plane.
     pub(crate) fn by_shape(&self) -> Pieces {
         let mut groups: Vec<Group> = Vec::new();
         for group in &self.groups {
@@ -117,13 +120,15 @@ impl Pieces {
         Pieces { groups }
     }
 
-    /// True if another request has pieces of the same shapes, made by [`by_shape`](Self::by_shape) as these.
+    /// Returns true if another request has pieces of the same shapes; both must be results of
+    /// [`by_shape`](Self::by_shape).
     pub(crate) fn has_shapes_of(&self, other: &Pieces) -> bool {
         let same = |(a, b): (&Group, &Group)| a.nests[0].loops == b.nests[0].loops;
         self.is_like(other) && self.groups.iter().zip(&other.groups).all(same)
     }
 
-    /// True if those of another request may be of the same operation: as many of each length.
+    /// Returns true if the pieces of another request may be of the same operation: equal numbers of
+    /// each length.
     pub(crate) fn is_like(&self, other: &Pieces) -> bool {
         self.groups.len() == other.groups.len()
             && self
@@ -134,24 +139,25 @@ impl Pieces {
     }
 }
 
-/// The view of an open file.
+/// View of an open file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum VisibleBytes {
-    /// All of the file.
+    /// The whole file.
     #[default]
     File,
-    /// What the view of this number shows.
+    /// The bytes that the view of this number shows.
     Through(u32),
     Unknown(Unplaced),
 }
 
-/// What an event of `set_view` says.
+/// Data of a `set_view` event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Set {
-    /// File whose path has the blocks of the file type; `None`: there is none, or it has lost some.
+    /// File whose path contains the blocks of the file type; `None` if there is none, or if it lost
+    /// some.
     pub(crate) map: Option<u64>,
     pub(crate) is_cut: bool,
-    /// Bytes that the file type shows, and from one repetition of it to the next.
+    /// Bytes that the file type shows, and the distance between its repetitions.
     pub(crate) size: Option<u64>,
     pub(crate) extent: Option<u64>,
 }
@@ -161,16 +167,16 @@ pub(crate) struct Set {
 pub(crate) struct Views {
     views: Vec<View>,
     view_numbers: HashMap<View, u32>,
-    /// Of all of them.
+    /// Number of blocks of all views.
     blocks: usize,
     known: HashMap<Set, VisibleBytes>,
-    remembered: HashMap<(u32, u64, u64), Lie>,
+    remembered: HashMap<(u32, u64, u64), RequestLayout>,
     pieces: Vec<Pieces>,
     numbers: HashMap<Pieces, u32>,
 }
 
 impl Views {
-    /// A view that was set.
+    /// Adds a view that was set.
     pub(crate) fn set(&mut self, set: Set, files: &FileNames) -> VisibleBytes {
         if let Some(shown) = self.known.get(&set) {
             return *shown;
@@ -191,7 +197,8 @@ impl Views {
         shown
     }
 
-    /// Programs that set a view for each request set the same one at another place.
+    /// Returns the number of a view. Programs that set a view for each request set the same view at
+    /// different displacements.
     fn number(&mut self, view: View) -> VisibleBytes {
         if let Some(number) = self.view_numbers.get(&view) {
             return VisibleBytes::Through(*number);
@@ -206,49 +213,50 @@ impl Views {
         VisibleBytes::Through(number)
     }
 
-    /// How the bytes of a request lie that begins at a byte of what is shown.
-    pub(crate) fn lie(&mut self, shown: VisibleBytes, position: Option<u64>, bytes: u64) -> Lie {
+    /// Returns the layout of the bytes of a request that begins at a byte of the view.
+    pub(crate) fn layout(&mut self, shown: VisibleBytes, position: Option<u64>, bytes: u64) -> RequestLayout {
         let number = match shown {
-            VisibleBytes::File => return Lie::Together,
-            VisibleBytes::Unknown(why) => return Lie::Unknown(why),
+            VisibleBytes::File => return RequestLayout::Contiguous,
+            VisibleBytes::Unknown(why) => return RequestLayout::Unknown(why),
             VisibleBytes::Through(number) => number,
         };
-        // Of a shared pointer nobody knows where it is.
-        let Some(position) = position else { return Lie::Together };
+        // The position of a shared pointer is unknown.
+        let Some(position) = position else { return RequestLayout::Contiguous };
         let view = &self.views[number as usize];
         let key = (number, position % view.size(), bytes);
-        if let Some(lie) = self.remembered.get(&key) {
-            return *lie;
+        if let Some(layout) = self.remembered.get(&key) {
+            return *layout;
         }
-        let lie = match taken_apart(view, key.1, bytes) {
-            Some(pieces) if pieces.count() == 1 => Lie::Together,
+        let layout = match split(view, key.1, bytes) {
+            Some(pieces) if pieces.count() == 1 => RequestLayout::Contiguous,
             Some(pieces) => {
                 let next = self.pieces.len() as u32;
-                Lie::Pieces(*self.numbers.entry(pieces).or_insert_with_key(|pieces| {
+                RequestLayout::Pieces(*self.numbers.entry(pieces).or_insert_with_key(|pieces| {
                     self.pieces.push(pieces.clone());
                     next
                 }))
             }
-            None => Lie::Unknown(Unplaced::TooMany),
+            None => RequestLayout::Unknown(Unplaced::TooMany),
         };
         if self.remembered.len() >= MOST_REMEMBERED {
             self.remembered.clear();
         }
-        self.remembered.insert(key, lie);
-        lie
+        self.remembered.insert(key, layout);
+        layout
     }
 
-    /// The pieces of a request that lies so.
-    pub(crate) fn pieces(&self, lie: Lie) -> Option<&Pieces> {
-        match lie {
-            Lie::Pieces(number) => self.pieces.get(number as usize),
-            Lie::Together | Lie::Unknown(_) => None,
+    /// Returns the pieces of a layout.
+    pub(crate) fn pieces(&self, layout: RequestLayout) -> Option<&Pieces> {
+        match layout {
+            RequestLayout::Pieces(number) => self.pieces.get(number as usize),
+            RequestLayout::Contiguous | RequestLayout::Unknown(_) => None,
         }
     }
 }
 
-/// The pieces of a request, by length; `None`: too many, or beyond what a file can have.
-fn taken_apart(view: &View, position: u64, bytes: u64) -> Option<Pieces> {
+/// Returns the pieces of a request, by length; `None` if there are too many, or if they exceed the
+/// maximum file size.
+fn split(view: &View, position: u64, bytes: u64) -> Option<Pieces> {
     if view.most_ranges(bytes) > 2 * MOST_PIECES {
         return None;
     }

@@ -1,27 +1,29 @@
-//! What a program does again and again to another place, or to another file: steps of a computation that write several
-//! variables each, checkpoints with files of their own.
+//! Repetition of phases at other positions or in other files: steps of a computation that write
+//! several variables each, checkpoints with separate files.
 
 use super::local::{Key, Pattern, Run, Shape, Tally, When};
 use super::merge::{Family, template};
 use crate::model::{Numbers, Set};
 use std::collections::HashMap;
 
-/// Phases of a step that become families of their own, each with its phase of every step.
+/// Maximum number of phases of a step that become separate families, each with its phase of every
+/// step.
 const MOST_PHASES: u64 = 64;
 
-/// Families on the same files that are looked at for one that goes on.
+/// Maximum number of families on the same files that are searched for a predecessor.
 const LOOKED_AT: usize = 16;
 
-/// Units of a process as runs of those that come again, whatever comes between them.
+/// Returns the units of a process as runs of repeating units, regardless of units in between.
 pub(super) fn found(runs: Vec<Run>) -> Vec<Run> {
     transposed(chained(runs))
 }
 
-/// Units before one that are looked at for those that it goes on from.
+/// Maximum number of preceding units that are searched for a predecessor.
 const LOOKED_BACK: usize = 64;
 
-/// Runs of one unit, or of two that came one after the other, taken apart and put together as units of which at least three are
-/// evenly apart: a program that writes several variables in each step has the first of each step, the second of each step, and so on.
+/// Splits runs of one unit, or of two consecutive ones, and combines their units into runs of at
+/// least three evenly spaced units: in a program that writes several variables in each step, the
+/// first of each step form a run, the second of each step, and so on.
 fn chained(runs: Vec<Run>) -> Vec<Run> {
     let (mut all, mut kinds): (Vec<Run>, HashMap<RunSignature, Vec<Run>>) = (Vec::new(), HashMap::new());
     for run in runs {
@@ -37,7 +39,7 @@ fn chained(runs: Vec<Run>) -> Vec<Run> {
     all
 }
 
-/// What units that may be of one run have in common.
+/// Properties that units of one run share.
 type RunSignature = Vec<(Key, Shape, u64)>;
 
 fn kind(run: &Run) -> RunSignature {
@@ -45,7 +47,7 @@ fn kind(run: &Run) -> RunSignature {
     run.patterns.iter().map(of).collect()
 }
 
-/// Where a pattern begins, if that says where it goes on.
+/// Returns the begin of a pattern, if it determines where the pattern continues.
 fn start(pattern: &Pattern) -> i64 {
     match pattern.shape {
         Shape::Loops(_) | Shape::Scattered(..) => pattern.start,
@@ -57,11 +59,11 @@ fn sort(runs: &mut [Run]) {
     runs.sort_by_key(|run| run.patterns[0].tally.when.order);
 }
 
-/// Puts units of one kind together.
+/// Combines units of one kind.
 fn chains(mut units: Vec<Run>) -> Vec<Run> {
     sort(&mut units);
     let starts: Vec<Vec<i64>> = units.iter().map(|unit| unit.patterns.iter().map(start).collect()).collect();
-    // Where one comes next that is as far from the later of two as that from the earlier.
+    // Position of a unit as far from the later of two units as that is from the earlier.
     let next = |earlier: usize, later: usize| -> Option<Vec<i64>> {
         let pairs = starts[earlier].iter().zip(&starts[later]);
         pairs.map(|(a, b)| b.checked_sub(*a)?.checked_add(*b)).collect()
@@ -78,7 +80,7 @@ fn chains(mut units: Vec<Run>) -> Vec<Run> {
         }
         let recent = &alone[alone.len().saturating_sub(LOOKED_BACK)..];
         let mut pairs = recent.iter().enumerate().rev().filter_map(|(nth, later)| {
-            // The one before is as far behind the later as this one is ahead.
+            // The previous unit is as far behind the later one as this one is ahead.
             let before = next(at, *later)?;
             recent[..nth].iter().rev().find(|it| starts[**it] == before).map(|earlier| (*earlier, *later))
         });
@@ -91,15 +93,15 @@ fn chains(mut units: Vec<Run>) -> Vec<Run> {
             None => alone.push(at),
         }
     }
-    // Two make a run if nothing of the kind came between them.
+    // Two units form a run if no unit of the kind lies between them.
     chains.extend(
         alone.chunk_by(|one, other| one + 1 == *other).flat_map(|row| row.chunks(2)).map(<[usize]>::to_vec),
     );
     chains.iter().map(|chain| across(&chain.iter().map(|at| &units[*at]).collect::<Vec<_>>(), 0)).collect()
 }
 
-/// Runs that are as far apart each time as runs across them: a step that writes so many variables of the same kind is a run of its own, so of
-/// more steps than variables each variable is a run.
+/// Converts runs at equal distances to runs across them. A step that writes several variables of
+/// the same kind is a run; if there are more steps than variables, each variable becomes a run.
 fn transposed(runs: Vec<Run>) -> Vec<Run> {
     let mut kinds: HashMap<(Vec<Key>, Vec<i64>, u64), Vec<usize>> = HashMap::new();
     for (at, run) in runs.iter().enumerate() {
@@ -133,7 +135,7 @@ fn transposed(runs: Vec<Run>) -> Vec<Run> {
     all
 }
 
-/// True if two runs are as far apart as the first two, and the same otherwise.
+/// Returns true if two runs have the same distance as the first two, and are otherwise equal.
 fn follows(runs: &[Run], first: usize, second: usize, two: &[usize]) -> bool {
     let pairs = |one: usize, other: usize| runs[one].patterns.iter().zip(&runs[other].patterns);
     let distance = |(one, other): (&Pattern, &Pattern)| other.start.checked_sub(one.start);
@@ -145,7 +147,7 @@ fn follows(runs: &[Run], first: usize, second: usize, two: &[usize]) -> bool {
     first == now && now.iter().all(Option::is_some) && pairs(two[0], two[1]).all(is_same)
 }
 
-/// One unit of each of these runs.
+/// Returns one unit of each of these runs.
 fn across(steps: &[&Run], nth: u64) -> Run {
     let first = steps[0];
     let at = i64::try_from(nth).unwrap_or(i64::MAX);
@@ -153,7 +155,7 @@ fn across(steps: &[&Run], nth: u64) -> Run {
     let tally = |of: usize| {
         let share = |step: &&Run| {
             let Tally { requests, asked, moved, time, sizes, .. } = step.patterns[of].tally;
-            // What does not divide is the last one's.
+            // The last one gets the remainder.
             let part = |all: u64| {
                 let each = all / step.count;
                 if nth + 1 == step.count { all - each * (step.count - 1) } else { each }
@@ -184,7 +186,7 @@ fn across(steps: &[&Run], nth: u64) -> Run {
     }
 }
 
-/// Makes one family of phases that do the same to one file after the other.
+/// Merges phases that access one file after the other in the same way into one family.
 pub(super) fn joined(families: Vec<Family>) -> Vec<Family> {
     let mut families = split(families);
     families.sort_by_key(|family| family.times.first().map_or(i64::MAX, |when| when.begin));
@@ -212,7 +214,8 @@ pub(super) fn joined(families: Vec<Family>) -> Vec<Family> {
     joined
 }
 
-/// Two names that differ in digits only, with `*` for those that differ.
+/// Returns the common name of two names that differ only in digits, with `*` for the different
+/// ones.
 pub(super) fn common_name(one: &str, other: &str) -> String {
     let is_number = |c: char| c.is_ascii_digit() || c == '*';
     let parts = |name: &str| -> Vec<String> {
@@ -232,12 +235,13 @@ pub(super) fn common_name(one: &str, other: &str) -> String {
     both.map(|(a, b)| if a == b { a.as_str() } else { "*" }).collect()
 }
 
-/// The files of a family without their numbers, and who uses them.
+/// Returns the files of a family without their numbers, and the processes that use them.
 fn files(family: &Family) -> (String, Set) {
     (template(&family.phase.file), family.phase.processes.clone())
 }
 
-/// Families of several phases on a file each: every phase becomes a family, that those of other files may join it.
+/// Splits families of several phases on one file: every phase becomes a family, so that phases of
+/// other files may join it.
 fn split(families: Vec<Family>) -> Vec<Family> {
     let mut alike: HashMap<(String, Set), Vec<usize>> = HashMap::new();
     for (at, family) in families.iter().enumerate() {
@@ -261,7 +265,7 @@ fn split(families: Vec<Family>) -> Vec<Family> {
     families.into_iter().zip(is_split).flat_map(each).collect()
 }
 
-/// One phase of a family.
+/// Returns one phase of a family.
 fn single(family: &Family, nth: u64) -> Family {
     let mut one = family.clone();
     let processes = family.phase.processes.len();
@@ -292,7 +296,8 @@ fn is_alike(one: &Family, other: &Family) -> bool {
 }
 
 fn is_next(before: &Family, family: &Family) -> bool {
-    // Processes need not wait for each other; but files that are in use at once are no series.
+    // Processes need not wait for each other, but files that are in use at the same time are not a
+    // series.
     let half = before.times.last().map(|when| when.begin.midpoint(when.end));
     let begins = family.times.iter().map(|when| when.begin).min();
     family.count == 1
@@ -306,12 +311,12 @@ fn is_next(before: &Family, family: &Family) -> bool {
 mod tests {
     use super::super::access::{Access, Direction, Pointer};
     use super::super::local::{Key, Local, Request, Run};
-    use super::super::pieces::Lie;
+    use super::super::pieces::RequestLayout;
     use super::{common_name, found};
 
-    /// The runs of requests of 10 bytes at these offsets, with communication after each.
+    /// Returns the runs of requests of 10 bytes at these offsets, with communication after each.
     fn runs(offsets: impl IntoIterator<Item = i64>) -> Vec<Run> {
-        let (mut local, mut room) = (Local::default(), usize::MAX);
+        let (mut local, mut capacity) = (Local::default(), usize::MAX);
         for (nth, offset) in offsets.into_iter().enumerate() {
             let access = Access {
                 direction: Direction::Write,
@@ -320,7 +325,7 @@ mod tests {
                 is_blocking: true,
             };
             let request = Request {
-                key: Key { file: 1, access, size: Some(10), etype: 1, lie: Lie::Together },
+                key: Key { file: 1, access, size: Some(10), etype: 1, layout: RequestLayout::Contiguous },
                 offset: Some(offset),
                 moved: 10,
                 asked: 10,
@@ -329,14 +334,14 @@ mod tests {
                 tick: nth as u64,
                 epoch: nth as u64,
             };
-            local.add(&request, &mut room);
-            local.close_all(&mut room);
+            local.add(&request, &mut capacity);
+            local.close_all(&mut capacity);
         }
         found(local.runs)
     }
 
-    /// Units of each run, where it begins, how far apart its units are, when each was.
-    fn said(runs: &[Run]) -> Vec<(u64, i64, i64, Vec<u64>)> {
+    /// Returns the units of each run, its begin, the distance of its units, and their times.
+    fn brief(runs: &[Run]) -> Vec<(u64, i64, i64, Vec<u64>)> {
         let of = |run: &Run| {
             let times = run.times.iter().map(|when| when.epoch).collect();
             (run.count, run.patterns[0].start, run.strides[0], times)
@@ -357,19 +362,19 @@ mod tests {
                 })
                 .collect();
             let found = runs(steps(places, 7));
-            assert_eq!(said(&found), expected, "{places:?}");
+            assert_eq!(brief(&found), expected, "{places:?}");
             assert!(found.iter().all(|run| run.patterns[0].tally.moved == 70), "{found:?}");
         }
         // Evenly apart: a step is a run, unless there are more steps than variables.
         let expected: Vec<_> = (0..4)
             .map(|nth| (9, 10 * nth, 1000, (0..9).map(|step| step * 4 + nth as u64).collect()))
             .collect();
-        assert_eq!(said(&runs(steps(&[0, 10, 20, 30], 9))), expected);
+        assert_eq!(brief(&runs(steps(&[0, 10, 20, 30], 9))), expected);
         assert_eq!(runs(steps(&[0, 10, 20, 30], 2)).len(), 2);
     }
 
     #[test]
-    fn digits_that_are_the_same_stay() {
+    fn equal_digits_stay() {
         for (one, other, expected) in [
             ("/run7/data.1", "/run7/data.2", "/run7/data.*"),
             ("/run7/data.*", "/run7/data.12", "/run7/data.*"),
@@ -381,8 +386,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nowhere_evenly_apart_stays_as_it_was() {
-        assert_eq!(said(&runs([0, 10, 500])), [(2, 0, 10, vec![0, 1]), (1, 500, 0, vec![2])]);
+    fn unevenly_spaced_units_stay_unchanged() {
+        assert_eq!(brief(&runs([0, 10, 500])), [(2, 0, 10, vec![0, 1]), (1, 500, 0, vec![2])]);
         let all = runs((0..200).map(|i| i * i * i));
         assert_eq!(all.iter().map(|run| run.count).sum::<u64>(), 200);
     }

@@ -9,25 +9,25 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// What a trace holds. Times are nanoseconds.
+/// Summary of a trace. Times are in nanoseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// Over the whole trace.
+    /// Totals of the whole trace.
     pub totals: Totals,
-    /// By operation, the one with most time first.
+    /// Operations, the one with the most time first.
     pub operations: Vec<OperationRow>,
-    /// By file, the one with most time first.
+    /// Files, the one with the most time first.
     pub files: Vec<FileRow>,
-    /// By process, the one with most time first.
+    /// Processes, the one with the most time first.
     pub processes: Vec<ProcessRow>,
-    /// What is missing, by place; what was left out on purpose as well.
+    /// Missing events by place, including events filtered on purpose.
     pub losses: Vec<LossRow>,
 }
 
-/// Over the whole trace.
+/// Totals of the whole trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    /// Events, also requests within requests.
+    /// Events, including child requests.
     pub events: u64,
     /// Outermost requests.
     pub requests: u64,
@@ -35,7 +35,7 @@ pub struct Totals {
     pub processes: u64,
     /// Threads with events.
     pub threads: u64,
-    /// Paths with outermost requests; files whose path is not known count each.
+    /// Paths with outermost requests; each file without a known path counts separately.
     pub files: u64,
     /// Bytes read by outermost requests.
     pub bytes_read: u64,
@@ -45,18 +45,19 @@ pub struct Totals {
     pub begin: i64,
     /// End of the latest request, nanoseconds since 1970; 0 if there is none.
     pub end: i64,
-    /// From the one to the other.
+    /// Time from `begin` to `end`.
     pub wall: u64,
     /// Sum of the durations of outermost requests; more than `wall` if they overlap.
     pub time: u64,
     /// Events lost.
     pub lost: u64,
-    /// Requests left out on purpose, because they were too short or not in the sample. No loss.
+    /// Requests filtered on purpose, because they were too short or not in the sample. They are not
+    /// losses.
     pub filtered: u64,
-    /// Events of requests that never completed: their thread or process died in them.
+    /// Events of requests that never completed, because their thread or process ended during them.
     pub interrupted: u64,
-    /// Events whose time is not when they completed: it would have broken the order of their stream or what their node had
-    /// promised, or lay in the future.
+    /// Events whose time is not their completion time: that time would have violated the order of
+    /// their stream or the watermark of their node, or was in the future.
     pub times_moved: u64,
 }
 
@@ -90,17 +91,17 @@ pub struct OperationRow {
 /// One file. Counts outermost requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileRow {
-    /// Its id in the trace.
+    /// Id of the file in the trace.
     pub file: u64,
-    /// Its path; empty if the trace does not say.
+    /// Path; empty if the trace does not contain it.
     pub path: String,
     /// Requests.
     pub requests: u64,
-    /// Requests that opened it.
+    /// Requests that opened the file.
     pub opens: u64,
-    /// Requests that read it.
+    /// Requests that read the file.
     pub reads: u64,
-    /// Requests that wrote it.
+    /// Requests that wrote the file.
     pub writes: u64,
     /// Bytes read.
     pub bytes_read: u64,
@@ -113,15 +114,15 @@ pub struct FileRow {
 /// One process. Counts outermost requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProcessRow {
-    /// Its id in the trace.
+    /// Id of the process in the trace.
     pub process: u64,
-    /// Name of the node; empty if the trace does not say.
+    /// Name of the node; empty if the trace does not contain it.
     pub node: String,
     /// Process id on the node.
     pub pid: u32,
     /// MPI rank.
     pub rank: Option<u32>,
-    /// Command line; empty if the trace does not say.
+    /// Command line; empty if the trace does not contain it.
     pub cmdline: String,
     /// Requests.
     pub requests: u64,
@@ -135,12 +136,12 @@ pub struct ProcessRow {
     pub time: u64,
 }
 
-/// What is missing, by place.
+/// Missing events of one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LossRow {
-    /// See `losses` in [`miot_trace_store::schema`].
+    /// Place: see `losses` in [`miot_trace_store::schema`].
     pub place: String,
-    /// How often it happened.
+    /// Number of occurrences.
     pub times: u64,
     /// Events lost.
     pub count: u64,
@@ -201,8 +202,9 @@ pub(super) fn finish(summary: Summary, names: &FileNames, processes: &[RecordBat
     }
 }
 
-/// Ids that stand for the same path as one file, under the first of them: the same path on another node has another id,
-/// and so has a path that was used again after many others ([`miot_trace_store::schema`]).
+/// Merges ids with the same path into one file, under the first id. The same path on another node
+/// has another id, and so has a path that was used again after many others
+/// ([`miot_trace_store::schema`]).
 fn by_path(files: impl Iterator<Item = (u64, Tally)>, names: &FileNames) -> Vec<(u64, Tally)> {
     let mut numbers: HashMap<&str, usize> = HashMap::new();
     let mut paths: Vec<(u64, Tally)> = Vec::new();

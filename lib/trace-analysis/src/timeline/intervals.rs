@@ -1,13 +1,15 @@
-//! Values by interval of time. The intervals grow with the time that they span, so their number is bounded.
+//! Values by interval of time. The intervals grow with the time that they cover, so their number is
+//! bounded.
 
 use std::collections::VecDeque;
 
-/// Most intervals: about as many as a plot has columns.
+/// Maximum number of intervals: about as many as a plot has columns.
 pub const MOST: usize = 1000;
 
 const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400 * SECOND;
-/// Nanoseconds; each divides the next, so that intervals can be joined. After them they double.
+/// Widths in nanoseconds. Each divides the next, so that intervals can be merged. Beyond the last,
+/// widths double.
 const WIDTHS: [i64; 24] = [
     1_000,
     5_000,
@@ -35,20 +37,20 @@ const WIDTHS: [i64; 24] = [
     DAY,
 ];
 
-/// What two intervals that become one have together.
+/// Value that can be merged with another when two intervals become one.
 pub trait Join: Default {
-    /// Takes in what the other one has.
+    /// Merges the other value into this one.
     fn join(&mut self, other: Self);
 }
 
-/// See the module.
+/// Values by interval of time, with a bounded number of intervals.
 #[derive(Clone, Debug)]
 pub struct Intervals<T> {
     width: i64,
-    /// Number of the first interval, counted from 1970 in their width.
+    /// Number of the first interval, counted from 1970 in units of the width.
     first: i64,
     cells: VecDeque<T>,
-    /// The interval that was asked for last: its begin, and which it is.
+    /// Last used interval: its begin and its index.
     recent: (i64, usize),
 }
 
@@ -59,13 +61,14 @@ impl<T: Join> Default for Intervals<T> {
 }
 
 impl<T: Join> Intervals<T> {
-    /// The interval in which a time is, nanoseconds since 1970.
+    /// Returns the value of the interval that contains a time in nanoseconds since 1970.
     pub fn at(&mut self, time: i64) -> &mut T {
         let index = self.place(time);
         &mut self.cells[index]
     }
 
-    /// Divides an amount among the intervals between two times, in proportion to the time in each. The parts add up to the amount.
+    /// Distributes an amount over the intervals between two times, in proportion to the time in
+    /// each. The sum of the parts is the amount.
     pub fn spread(&mut self, begin: i64, end: i64, amount: u64, mut add: impl FnMut(&mut T, u64)) {
         self.place(end);
         let first = self.place(begin);
@@ -85,19 +88,19 @@ impl<T: Join> Intervals<T> {
         }
     }
 
-    /// Nanoseconds of one interval.
+    /// Returns the width of an interval in nanoseconds.
     #[must_use]
     pub fn width(&self) -> i64 {
         self.width
     }
 
-    /// Begin of the first interval, nanoseconds since 1970.
+    /// Returns the begin of the first interval in nanoseconds since 1970.
     #[must_use]
     pub fn begin(&self) -> i64 {
         self.begin_of(0)
     }
 
-    /// The values, by time; also of intervals nobody asked for between those somebody did.
+    /// Returns the values in order of time, including unused intervals between used ones.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.cells.iter()
     }
@@ -187,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_all_is_where_it_belongs(
+        fn amounts_are_conserved_and_in_the_right_interval(
             requests in prop::collection::vec((any::<i64>(), 0i64..10 * SECOND, any::<u64>()), 1..40),
             near in any::<bool>(),
         ) {

@@ -1,7 +1,8 @@
 //! Timeline: bytes, operations and durations by interval of time.
 //!
-//! Bytes and durations are those of outermost requests ([`crate::Outermost`]), operations are given for each layer. A request counts
-//! in the interval in which it completed; its bytes are divided evenly over the time that it took.
+//! Bytes and durations are those of outermost requests ([`crate::Outermost`]); operations are
+//! counted for each layer. A request counts in the interval in which it completed; its bytes are
+//! distributed evenly over its duration.
 
 mod intervals;
 
@@ -12,16 +13,16 @@ use miot_proto::op::{Layer, OpClass};
 use miot_trace_events::Event;
 use serde::Serialize;
 
-/// Kinds of operations that are told apart, in the order of [`Operations`].
+/// Kinds of operations, in the order of [`Operations`].
 pub const KINDS: [&str; 4] = ["read", "write", "sync", "meta"];
 /// Numbers of requests by kind; a copy is a write.
 pub type Operations = [u64; KINDS.len()];
-/// A slot for each layer, and the first one for layers of later versions.
+/// Number of slots: one for each layer, and the first one for layers of later versions.
 const LAYERS: usize = Layer::ALL.len() + 1;
-/// Steps of durations: two to each power of two, up to 2⁴⁴ ns (about five hours).
+/// Number of steps of durations: two per power of two, up to 2⁴⁴ ns (about five hours).
 pub const STEPS: usize = 2 * 44;
 
-/// The step of a duration: `2k` from 2ᵏ ns on, `2k + 1` from 1.5 · 2ᵏ ns on.
+/// Returns the step of a duration: `2k` from 2ᵏ ns on, `2k + 1` from 1.5 · 2ᵏ ns on.
 #[must_use]
 pub fn step(nanoseconds: u64) -> usize {
     let power = nanoseconds.max(1).ilog2();
@@ -29,14 +30,14 @@ pub fn step(nanoseconds: u64) -> usize {
     (2 * power as usize + half as usize).min(STEPS - 1)
 }
 
-/// The shortest duration of a step, nanoseconds.
+/// Returns the shortest duration of a step in nanoseconds.
 #[must_use]
 pub fn step_begin(step: usize) -> u64 {
     let power = 1u64 << (step / 2);
     power + (step % 2) as u64 * (power / 2)
 }
 
-/// Which of [`KINDS`] an operation is.
+/// Returns the index of an operation's class in [`KINDS`].
 #[must_use]
 pub fn kind(class: OpClass) -> usize {
     match class {
@@ -53,7 +54,7 @@ struct Cell {
     requests: u64,
     read: u64,
     written: u64,
-    /// Outermost requests.
+    /// Outermost requests by duration.
     durations: [u64; STEPS],
 }
 
@@ -75,42 +76,44 @@ impl Join for Cell {
     }
 }
 
-/// Puts the events of a trace into intervals. Memory is bounded.
+/// Assigns the events of a trace to intervals. Memory is bounded.
 #[derive(Debug, Default)]
 pub struct Timeline {
     cells: Intervals<Cell>,
 }
 
-/// The result, by interval; all lists have the same length.
+/// Result by interval; all lists have the same length.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Course {
     /// Begin of the first interval, nanoseconds since 1970.
     pub begin: i64,
-    /// Nanoseconds of an interval.
+    /// Length of an interval in nanoseconds.
     pub interval: i64,
-    /// Outermost requests under way at some moment in it; of an interval that was joined of several, the sum of theirs.
+    /// Outermost requests in progress at some moment of the interval; for merged intervals, the
+    /// sum.
     pub requests: Vec<u64>,
     /// Bytes read by outermost requests.
     pub read: Vec<u64>,
     /// Bytes written by outermost requests.
     pub written: Vec<u64>,
-    /// Operations of each layer that has any, also those within requests of another layer.
+    /// Operations of each layer that has any, including child requests of another layer.
     pub layers: Vec<LayerCourse>,
-    /// Outermost requests by duration: of each interval the number of each [`step`] that has any.
+    /// Outermost requests by duration: for each interval the number of requests of each [`step`]
+    /// that has any.
     pub durations: Vec<Vec<(u8, u64)>>,
 }
 
 /// Operations of a layer, by interval.
 #[derive(Clone, Debug, Serialize)]
 pub struct LayerCourse {
-    /// Its name; `other`: one of a later version.
+    /// Name of the layer; `other` for one of a later version.
     pub layer: &'static str,
-    /// By interval, then by kind.
+    /// Numbers by interval, then by kind.
     pub operations: Vec<Operations>,
 }
 
 impl Timeline {
-    /// Takes in an event, and whether it is an outermost request.
+    /// Adds an event. `outermost` is true for an outermost request.
     pub fn add(&mut self, event: &Event, outermost: bool) {
         if outermost && event.layer != Some(Layer::App) {
             let (moved_read, moved_written) = match event.class() {
@@ -133,7 +136,7 @@ impl Timeline {
         }
     }
 
-    /// What has happened.
+    /// Returns the result.
     #[must_use]
     pub fn finish(self) -> Course {
         let cells = || self.cells.iter();
@@ -158,7 +161,7 @@ impl Timeline {
 }
 
 impl Course {
-    /// The throughput of the intervals, with the first begin and the last end of requests.
+    /// Returns the throughput of the intervals, with the first begin and the last end of requests.
     #[must_use]
     pub fn bursts(&self, begin: i64, end: i64) -> Bursts {
         let step = |number: usize| self.begin.saturating_add((number as i64).saturating_mul(self.interval));
@@ -211,9 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn each_figure_is_in_its_interval() {
+    fn figures_are_in_their_interval() {
         let (mut timeline, second) = (Timeline::default(), 1_000_000_000);
-        // Makes intervals of a second.
+        // Creates intervals of one second.
         timeline.add(&event(0, 10, ("posix", "open"), 3), true);
         timeline.add(&event(999 * second, 999 * second + 1, ("app", "note"), 5), true);
         timeline.add(&event(2 * second, 4 * second, ("posix", "write"), 101), true);

@@ -1,20 +1,22 @@
-//! The description of a trace, in CTF's own language (TSDL).
+//! Metadata of a trace in the language of CTF (TSDL).
 
 use miot_trace_events::row::{Column, ColumnType};
 use std::fmt::Write as _;
 
-/// A bit of [`EventType::there`]: the event has its time as a field too, since a clock cannot say it.
+/// Bit of [`EventType::present`]: the event has its time as a field too, because a clock cannot
+/// represent it.
 pub(super) const BEFORE_1970: u64 = 1 << 63;
 
-/// A type of events.
+/// Type of events.
 #[derive(Debug)]
 pub(super) struct EventType {
     pub(super) name: String,
-    /// A bit per field, in their order.
-    pub(super) there: u64,
+    /// One bit per field, in the order of the fields.
+    pub(super) present: u64,
 }
 
-/// The description of a trace whose events have `context` in common, and of `fields` those of their type.
+/// Returns the metadata of a trace. All events have `context`; the type of an event determines
+/// which of `fields` it has.
 pub(super) fn text(
     uuid: &[u8; 16],
     tracer: &str,
@@ -95,9 +97,9 @@ stream {{
 "#
     );
     for (number, of) in types.iter().enumerate() {
-        let there = fields.iter().enumerate().filter(|(bit, _)| of.there & 1 << bit != 0);
-        let mut fields = fields_of(&mut there.map(|(_, column)| *column));
-        if of.there & BEFORE_1970 != 0 {
+        let present = fields.iter().enumerate().filter(|(bit, _)| of.present & 1 << bit != 0);
+        let mut fields = fields_of(&mut present.map(|(_, column)| *column));
+        if of.present & BEFORE_1970 != 0 {
             fields += "\t\tint64_t _time;\n";
         }
         let name = escaped(&of.name);
@@ -120,7 +122,7 @@ fn type_name(column_type: ColumnType) -> &'static str {
     }
 }
 
-/// In a string of the language.
+/// Escapes text for a string of TSDL.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

@@ -1,17 +1,19 @@
 //! The Common Trace Format 1.8, which babeltrace2 and Trace Compass read.
 //!
-//! A CTF trace is a directory: `metadata`, text that describes every kind of event, and streams of packets of such events.
-//! Here an event stands for a completed request, at the time of its completion. Its name is `layer:operation`; fields that
-//! the request does not have are not there: there is an event type for each operation and set of fields that occur.
+//! A CTF trace is a directory: `metadata`, text that describes every type of event, and streams of
+//! packets of such events. Here an event represents a completed request, at the time of its
+//! completion. Its name is `layer:operation`. Fields that the request does not have are omitted:
+//! there is an event type for each combination of operation and fields that occurs.
 //!
-//! Events of a stream must be in order of time. Each node has a stream of its own. Rows that come after later ones (they are
-//! marked late in the trace) are put into further streams, sorted, of [`WAITING`] bytes each, so that readers find all rows in
-//! order. The number of events that the tracer lost up to the end of a packet stands in the packet.
+//! Events of a stream must be in order of time. Each node has a separate stream. Rows that arrive
+//! after later ones (the trace marks them as late) are sorted into further streams of [`WAITING`]
+//! bytes each, so that readers find all rows in order. Each packet records the number of events
+//! that the tracer had lost up to the end of the packet.
 //!
 //! | module | role |
 //! |---|---|
 //! | `packet` | bytes of packets and of events |
-//! | `metadata` | the description |
+//! | `metadata` | metadata in TSDL |
 
 mod metadata;
 mod packet;
@@ -28,19 +30,20 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Bytes of events in a packet.
+/// Size of the events of a packet in bytes.
 const PACKET: usize = 256 << 10;
 
-/// Bytes of events of all nodes that wait to be written; the same again of late ones.
+/// Maximum size, in bytes, of the waiting events of all nodes. Late events have the same limit in
+/// addition.
 const WAITING: usize = 64 << 20;
 
-/// Columns that every event has in its context.
+/// Columns in the context of every event.
 const CONTEXT: [&str; 6] = ["node", "process", "pid", "tid", "comm", "stream"];
 
-/// Columns that no field stands for: the event's time and name say them.
-const SAID: [&str; 3] = ["time", "layer", "op"];
+/// Columns without a field: the time and the name of the event contain them.
+const IMPLIED: [&str; 3] = ["time", "layer", "op"];
 
-/// Losses of a node that no packet has told yet: when, and how many.
+/// Losses of a node that no packet has recorded yet: number by time.
 type Losses = BTreeMap<u64, u64>;
 
 /// Writes a trace.
@@ -61,12 +64,12 @@ pub struct Ctf {
 #[derive(Debug, Default)]
 struct Node {
     stream: Option<Stream>,
-    /// Events that came after later ones: time, and bytes.
+    /// Events that arrived after later ones: time and bytes.
     late: Vec<(u64, Vec<u8>)>,
     losses: Losses,
 }
 
-/// A file.
+/// A stream file.
 #[derive(Debug)]
 struct Stream {
     number: u64,
@@ -78,11 +81,11 @@ struct Stream {
 }
 
 impl Ctf {
-    /// Begins a trace in an empty directory. `identity` makes its UUID.
+    /// Starts a trace in an empty directory. The UUID is derived from `identity`.
     #[must_use]
     pub fn new(dir: &Path, identity: &str) -> Ctf {
         let mut fields = row::columns_by_schema();
-        fields.retain(|column| !CONTEXT.contains(&column.name) && !SAID.contains(&column.name));
+        fields.retain(|column| !CONTEXT.contains(&column.name) && !IMPLIED.contains(&column.name));
         Ctf {
             dir: dir.to_owned(),
             uuid: uuid(identity),
@@ -97,7 +100,7 @@ impl Ctf {
         }
     }
 
-    /// Takes in rows of the table `losses`, before the events.
+    /// Adds rows of the table `losses`. They must be added before the events.
     pub fn losses(&mut self, batch: &RecordBatch) {
         let columns = (
             column::<TimestampNanosecondType>(batch, "time"),
@@ -115,10 +118,10 @@ impl Ctf {
         }
     }
 
-    /// Takes in events in the schema of `miot_trace_store::schema::rows`, in the order of the trace.
+    /// Adds events in the schema of `miot_trace_store::schema::rows`, in the order of the trace.
     ///
     /// # Errors
-    /// Those of writing; if columns are missing.
+    /// Errors of writing; missing columns.
     pub fn add(&mut self, batch: &RecordBatch) -> io::Result<()> {
         let columns = row::columns(batch)?;
         let mut event = Vec::new();
@@ -130,35 +133,35 @@ impl Ctf {
             event.clear();
             packet::event_header(&mut event, 0, stamp(row.time));
             for column in &self.context {
-                let value = column.value(&row).unwrap_or_else(|| nothing(column.column_type));
+                let value = column.value(&row).unwrap_or_else(|| zero(column.column_type));
                 packet::field(&mut event, column.column_type, &value);
             }
-            let mut there = 0;
+            let mut present = 0;
             for (bit, column) in self.fields.iter().enumerate() {
                 if let Some(value) = column.value(&row) {
                     packet::field(&mut event, column.column_type, &value);
-                    there |= 1 << bit;
+                    present |= 1 << bit;
                 }
             }
             if row.time < 0 {
                 packet::field(&mut event, ColumnType::Time, &Value::Time(row.time));
-                there |= metadata::BEFORE_1970;
+                present |= metadata::BEFORE_1970;
             }
-            let number = self.type_of(&name, there);
+            let number = self.type_of(&name, present);
             packet::set_type(&mut event, number);
             self.put(row.node, stamp(row.time), &event)?;
         }
         Ok(())
     }
 
-    /// Number of the type of events of this name that have these fields.
-    fn type_of(&mut self, name: &str, there: u64) -> u32 {
-        if let Some(number) = self.types.get(name).and_then(|types| types.get(&there)) {
+    /// Returns the number of the event type with this name and these fields.
+    fn type_of(&mut self, name: &str, present: u64) -> u32 {
+        if let Some(number) = self.types.get(name).and_then(|types| types.get(&present)) {
             return *number;
         }
         let number = self.described.len() as u32;
-        self.described.push(EventType { name: name.to_owned(), there });
-        self.types.entry(name.to_owned()).or_default().insert(there, number);
+        self.described.push(EventType { name: name.to_owned(), present });
+        self.types.entry(name.to_owned()).or_default().insert(present, number);
         number
     }
 
@@ -193,7 +196,7 @@ impl Ctf {
         Ok(())
     }
 
-    /// Writes what came late, a stream per node.
+    /// Writes the late events, one stream per node.
     fn write_late(&mut self) -> io::Result<()> {
         self.waiting_late = 0;
         for node in self.nodes.values_mut().filter(|node| !node.late.is_empty()) {
@@ -213,10 +216,11 @@ impl Ctf {
         Ok(())
     }
 
-    /// Writes the rest, and the description. `tracer` is the name and version of what recorded the trace, as the trace says.
+    /// Writes the remaining events and the metadata. `tracer` is the name and version of the
+    /// recording tracer, as the trace states them.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing.
     pub fn finish(mut self, tracer: &str) -> io::Result<()> {
         self.write_late()?;
         for node in self.nodes.values_mut() {
@@ -243,7 +247,7 @@ impl Stream {
         Stream { number: *streams - 1, packets: 0, last: 0, lost: 0, packet: Packet::default() }
     }
 
-    /// Writes the packet, with the losses up to its end, and begins the next one.
+    /// Writes the packet, with the losses up to its end, and starts the next one.
     fn write(&mut self, dir: &Path, uuid: &[u8; 16], losses: &mut Losses) -> io::Result<()> {
         let end = self.packet.end();
         let later = losses.split_off(&end.saturating_add(1));
@@ -254,7 +258,8 @@ impl Stream {
         let mut header = packet::Header { uuid, stream: self.number, number: self.packets, lost: self.lost };
         let written = OpenOptions::new().create(true).append(true).open(&path).and_then(|mut file| {
             if self.packets == 0 && self.lost > 0 {
-                // What a first packet counts, readers do not know the begin of.
+                // Readers do not know when the losses of a first packet began, so an empty packet
+                // precedes it.
                 let none = packet::Header { lost: 0, ..header };
                 file.write_all(Packet::empty(begin).close(&none))?;
                 header.number += 1;
@@ -269,12 +274,12 @@ impl Stream {
     }
 }
 
-/// Nanoseconds since 1970 as a clock value: clocks do not go below 0.
+/// Returns nanoseconds since 1970 as a clock value. Clocks do not go below 0.
 fn stamp(time: i64) -> u64 {
     u64::try_from(time).unwrap_or(0)
 }
 
-fn nothing(column_type: ColumnType) -> Value<'static> {
+fn zero(column_type: ColumnType) -> Value<'static> {
     match column_type {
         ColumnType::Time => Value::Time(0),
         ColumnType::Signed => Value::Signed(0),
@@ -283,7 +288,7 @@ fn nothing(column_type: ColumnType) -> Value<'static> {
     }
 }
 
-/// 128 bits, the same for the same text.
+/// Returns 128 bits that depend only on the text.
 fn uuid(identity: &str) -> [u8; 16] {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();
@@ -291,7 +296,7 @@ fn uuid(identity: &str) -> [u8; 16] {
         u128::from(hasher.finish())
     };
     let mut bytes = (half(0) << 64 | half(1)).to_be_bytes();
-    // Version and variant of RFC 9562: made by a rule of one's own.
+    // Version and variant of RFC 9562: custom (version 8).
     bytes[6] = bytes[6] & 0x0f | 0x80;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     bytes

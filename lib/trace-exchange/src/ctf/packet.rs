@@ -1,12 +1,13 @@
-//! Packets and events as bytes: little endian, nothing aligned.
+//! Packets and events as bytes: little endian, without alignment.
 
 use miot_trace_events::row::{ColumnType, Value};
 
 const MAGIC: u32 = 0xC1FC_1FC1;
-/// Bytes before the events: magic, UUID, stream class, stream; begin, end, content, size, number, lost.
+/// Size of the header in bytes: magic, UUID, stream class, stream; begin, end, content, size,
+/// number, lost.
 const HEADER: usize = 4 + 16 + 4 + 8 + 6 * 8;
 
-/// What a packet says of itself.
+/// Fields of a packet header.
 #[derive(Clone, Copy)]
 pub(super) struct Header<'a> {
     pub(super) uuid: &'a [u8; 16],
@@ -16,7 +17,7 @@ pub(super) struct Header<'a> {
     pub(super) lost: u64,
 }
 
-/// Events that will be a packet, behind room for its header.
+/// Events of a future packet, behind space for the header.
 #[derive(Debug, Default)]
 pub(super) struct Packet {
     bytes: Vec<u8>,
@@ -34,12 +35,12 @@ impl Packet {
         self.bytes.extend_from_slice(event);
     }
 
-    /// Bytes of events.
+    /// Returns the size of the events in bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len().saturating_sub(HEADER)
     }
 
-    /// A packet without events, at this time.
+    /// Returns a packet without events, at this time.
     pub(super) fn empty(time: u64) -> Packet {
         Packet { bytes: Vec::new(), begin: Some(time), end: time }
     }
@@ -62,7 +63,7 @@ impl Packet {
         self.begin = None;
     }
 
-    /// All bytes of the packet.
+    /// Returns all bytes of the packet.
     pub(super) fn close(&mut self, header: &Header<'_>) -> &[u8] {
         if self.bytes.is_empty() {
             self.bytes.resize(HEADER, 0);
@@ -81,18 +82,18 @@ impl Packet {
     }
 }
 
-/// Begins an event: its type, and its time.
+/// Appends the header of an event: its type and its time.
 pub(super) fn event_header(to: &mut Vec<u8>, number: u32, time: u64) {
     to.extend_from_slice(&number.to_le_bytes());
     to.extend_from_slice(&time.to_le_bytes());
 }
 
-/// The type of an event, which is known when its fields are.
+/// Sets the type of an event, which is known after its fields.
 pub(super) fn set_type(event: &mut [u8], number: u32) {
     event[..4].copy_from_slice(&number.to_le_bytes());
 }
 
-/// Adds a field.
+/// Appends a field.
 pub(super) fn field(to: &mut Vec<u8>, column_type: ColumnType, value: &Value<'_>) {
     match (value, column_type) {
         (Value::Time(number) | Value::Signed(number), _) => to.extend_from_slice(&number.to_le_bytes()),

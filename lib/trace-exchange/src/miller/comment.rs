@@ -1,8 +1,9 @@
 //! Comments with data that records cannot hold, as `key=value`.
 //!
-//! Programs other than MIOT pass over them, and MIOT over those of others. In a value, blanks, control characters and bytes
-//! that are not UTF-8 stand as `\xHH`, as in the paths of a trace. Ids of files and processes are written as in records, in
-//! hexadecimal; all other numbers are decimal.
+//! Other programs ignore these comments, and MIOT ignores comments of other programs. In a value,
+//! blanks, control characters and bytes that are not UTF-8 are written as `\xHH`, as in the paths
+//! of a trace. Ids of files and processes are hexadecimal as in records; all other numbers are
+//! decimal.
 
 use std::fmt::Write as _;
 
@@ -10,13 +11,13 @@ use std::fmt::Write as _;
 pub(super) const SIGNATURE: &str = "miller-1990";
 /// Nanoseconds since 1970 at tick 0.
 pub(super) const EPOCH: &str = "epoch_ns";
-/// `recorded` or `absent`: what the flags of the cache are worth.
+/// `recorded` or `absent`: whether the cache flags are valid.
 pub(super) const CACHE_FLAGS: &str = "cacheflags";
-/// A process, before its first record.
+/// Process, before its first record.
 pub(super) const PROCESS: &str = "process";
-/// A file, before its first record.
+/// File, before its first record.
 pub(super) const FILE: &str = "file";
-/// Before a record: it began so many ticks earlier, see [`super::export`].
+/// Before a record: number of ticks by which it began earlier, see [`super::export`].
 pub(super) const EARLIER: &str = "start_earlier";
 
 /// Appends ` key=value`.
@@ -38,12 +39,12 @@ pub(super) fn word(to: &mut String, key: &str, value: &str) {
     }
 }
 
-/// The value of a word in a comment.
+/// Returns the value of a word in a comment.
 pub(super) fn value<'a>(comment: &'a str, key: &str) -> Option<&'a str> {
     comment.split_ascii_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// A value as bytes, without what [`word`] did to it.
+/// Returns a value as bytes, with the escapes of [`word`] removed.
 pub(super) fn bytes(value: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
@@ -68,7 +69,7 @@ mod tests {
     use super::{bytes, value, word};
 
     #[test]
-    fn what_is_written_is_found() {
+    fn written_values_are_found() {
         let mut text = String::new();
         word(&mut text, "file", "1F");
         word(&mut text, "path", "/a b\n\u{a0}ä\\x\\xff=c");

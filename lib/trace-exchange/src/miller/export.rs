@@ -1,12 +1,15 @@
 //! Converts events of MIOT to records.
 //!
-//! Logical records are the requests that read and write data of files, as programs made them: those within other requests are
-//! left out, since a byte that an MPI-IO call reads would be counted again for the POSIX call below it. Requests of the layer
-//! `block` are physical records. What the format cannot carry, [`SkippedRequests`] counts.
+//! Logical records are the requests that read and write data of files, as programs made them. Child
+//! requests are omitted, because a byte that an MPI-IO call reads would be counted again for the
+//! POSIX call below it. Requests of the layer `block` are physical records. [`SkippedRequests`]
+//! counts requests that the format cannot represent.
 //!
-//! A trace is in the order of completion, the format in that of starts. So records wait until [`WAITING`] others do, and leave
-//! by their start: a request is in its place if fewer requests than that completed while it was under way. One that comes too
-//! late is written with the start of the record before it, after a comment that says how much earlier it was.
+//! A trace is in order of completion, the format in order of start. Therefore records wait until
+//! there are [`WAITING`] of them, and are written in order of start: a request is in its correct
+//! position if fewer requests completed while it was in progress. A later one is written with the
+//! start of the previous record, after a comment with the number of ticks by which it began
+//! earlier.
 
 use super::{BLOCK, Record, RecordType, TICK, Writer, comment};
 use crate::numbers::Numbers;
@@ -21,16 +24,16 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::io::{self, Write};
 
-/// Records that wait for one that started earlier: some 30 MB.
+/// Number of records that wait for a record that started earlier: about 30 MB.
 pub const WAITING: usize = 1 << 18;
 
-/// Files whose names were told; then they are told again.
+/// Number of files whose names have been written. When it is reached, names are written again.
 const TOLD: usize = 1 << 18;
 
-/// Bit of the `arg` of an imported request: its record type says nothing about the cache.
+/// Bit of the `arg` of an imported request: its record type does not describe the cache.
 pub(super) const NO_CACHE_FLAGS: i64 = 0x100;
 
-/// What is not in the records.
+/// Requests that the records do not contain, or contain inexactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SkippedRequests {
     /// Requests that failed, and moved nothing.
@@ -39,18 +42,19 @@ pub struct SkippedRequests {
     pub without_offset: u64,
     /// Requests that copy from file to file.
     pub copies: u64,
-    /// Requests that moved less than they asked for, with their whole length in the record.
+    /// Requests that moved fewer bytes than requested, with their whole length in the record.
     pub short: u64,
-    /// Bytes that these did not move.
+    /// Bytes that these requests did not move.
     pub short_bytes: u64,
-    /// Requests that began earlier than their record says; a comment before it tells by how much.
+    /// Requests that began earlier than their record states; the preceding comment contains the
+    /// difference.
     pub moved: u64,
 }
 
-/// A record that waits.
+/// A waiting record.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Pending {
-    /// Nanoseconds since 1970, as the end.
+    /// Begin in nanoseconds since 1970, like the end.
     begin: i64,
     process: u32,
     arrival: u64,
@@ -64,31 +68,33 @@ struct Pending {
     file: Option<u64>,
     /// Process and thread id: a thread whose lane grows has several streams.
     thread: (u64, u32),
-    /// CPU time of the thread so far, or what takes its place, nanoseconds; `None`: not recorded.
+    /// CPU time of the thread so far, or its substitute, in nanoseconds; `None` if not recorded.
     cpu: Option<i64>,
 }
 
 #[derive(Debug)]
 struct Process {
     number: u32,
-    /// The CPU time was recorded; false: time without I/O takes its place; `None`: no request of a program yet.
+    /// True if CPU time was recorded; false if time without I/O replaces it; `None` before the
+    /// first request of a program.
     has_cpu: Option<bool>,
-    /// CPU time that its threads had spent at the records that are written, nanoseconds.
+    /// CPU time of its threads at the written records, in nanoseconds.
     cpu: u64,
     told: bool,
 }
 
-/// Nanoseconds.
+/// State of a thread. Times are in nanoseconds.
 #[derive(Debug, Default)]
 struct Thread {
-    /// Where no CPU time was recorded: when its last request left the processor to it, and its time between requests.
+    /// Without recorded CPU time: end of the last request, and the sum of the times between
+    /// requests.
     free_from: Option<i64>,
     between: i64,
-    /// CPU time at the last of its records.
+    /// CPU time at the last record of the thread.
     said: i64,
 }
 
-/// What the table `processes` says.
+/// Data of a process from the table `processes`.
 #[derive(Debug)]
 struct Facts {
     program: String,
@@ -96,7 +102,8 @@ struct Facts {
     started: i64,
 }
 
-/// Writes the events of a trace. Memory grows with the number of processes, threads and paths, not of events.
+/// Writes the events of a trace. Memory grows with the number of processes, threads and paths, not
+/// with the number of events.
 #[derive(Debug)]
 pub struct Export<'a, W: Write> {
     to: Writer<W>,
@@ -109,23 +116,24 @@ pub struct Export<'a, W: Write> {
     facts: HashMap<u64, Facts>,
     numbers: Numbers,
     processes: HashMap<u64, Process>,
-    /// By number: the process.
+    /// Processes by number.
     numbered: HashMap<u32, u64>,
-    /// By process and thread id.
+    /// Threads by process and thread id.
     threads: HashMap<(u64, u32), Thread>,
     told: HashSet<(u32, bool, u64)>,
     waiting: BinaryHeap<Reverse<Pending>>,
     most: usize,
     arrivals: u64,
-    /// Ticks since 1970 at tick 0; `None`: nothing is written.
+    /// Ticks since 1970 at tick 0; `None` until something is written.
     origin: Option<i64>,
     last: u64,
     left: SkippedRequests,
 }
 
 impl<'a, W: Write> Export<'a, W> {
-    /// `tracer`: name and version of what recorded the trace, as the trace says; `lost`: events that it lost. `every_layer`:
-    /// also requests within other requests, because the caller has chosen a layer.
+    /// Returns an export. `tracer` is the name and version of the recording tracer, as the trace
+    /// states them; `lost` is the number of events that it lost. With `every_layer` child requests
+    /// are written too, because the caller has selected a layer.
     pub fn new(to: W, files: &'a FileNames, tracer: &str, lost: u64, every_layer: bool) -> Export<'a, W> {
         Export {
             to: Writer::new(to),
@@ -150,13 +158,13 @@ impl<'a, W: Write> Export<'a, W> {
         }
     }
 
-    /// Fewer records may wait than [`WAITING`].
+    /// Limits the number of waiting records to less than [`WAITING`].
     #[must_use]
     pub fn with_waiting(self, most: usize) -> Self {
         Export { most, ..self }
     }
 
-    /// Takes in rows of the table `processes`, before the events.
+    /// Adds rows of the table `processes`. They must be added before the events.
     pub fn processes(&mut self, batch: &RecordBatch) {
         let columns = (
             column::<UInt64Type>(batch, "process"),
@@ -175,10 +183,10 @@ impl<'a, W: Write> Export<'a, W> {
         }
     }
 
-    /// Takes in events, in the order of the trace.
+    /// Adds events in the order of the trace.
     ///
     /// # Errors
-    /// Those of writing; if columns are missing.
+    /// Errors of writing; missing columns.
     pub fn add(&mut self, batch: &RecordBatch) -> io::Result<()> {
         let mut names = std::mem::take(&mut self.names);
         let events = Events::of(batch, &mut names).ok_or_else(|| {
@@ -188,7 +196,7 @@ impl<'a, W: Write> Export<'a, W> {
             )
         })?;
         for event in events {
-            // Asked of every event, so that all threads are known.
+            // Called for every event, so that all threads are known.
             let is_outermost = self.outermost.is(&event);
             let is_physical = event.layer == Some(Layer::Block);
             if !(is_outermost || is_physical || self.every_layer) {
@@ -229,7 +237,7 @@ impl<'a, W: Write> Export<'a, W> {
         let mut bits = set(!is_physical, RecordType::LOGICAL)
             | set(event.class() == OpClass::Write, RecordType::WRITE)
             | set(event.flags & flag::ASYNC != 0, RecordType::ASYNC);
-        // Requests with a range have no argument of their own; see the import.
+        // Requests with a range have no argument of the operation; see the import.
         let imported = event.arg.filter(|_| event.info.is_some_and(|info| info.args == ArgMeaning::Range));
         if let Some(arg) = imported {
             bits |= arg as u8 & (RecordType::DATA | RecordType::CACHE_MISS | RecordType::READ_AHEAD_HIT);
@@ -258,7 +266,8 @@ impl<'a, W: Write> Export<'a, W> {
         }));
     }
 
-    /// Number of the process, and the CPU time of the thread so far: as recorded, or the time between its requests.
+    /// Returns the number of the process, and the CPU time of the thread so far: as recorded, or
+    /// the time between its requests.
     fn cpu(&mut self, event: &Event, is_physical: bool) -> (u32, Option<i64>) {
         let (numbers, numbered) = (&mut self.numbers, &mut self.numbered);
         let process = self.processes.entry(event.process).or_insert_with(|| {
@@ -276,14 +285,14 @@ impl<'a, W: Write> Export<'a, W> {
         let thread = self.threads.entry((event.process, event.tid)).or_default();
         let free_from = if event.flags & flag::ASYNC != 0 { event.begin } else { event.end };
         let before = thread.free_from.replace(free_from);
-        // Of the first request of a process: since the process began, as far as that is known.
+        // For the first request of a process: since the start of the process, if known.
         let began = self.facts.get(&event.process).map(|facts| facts.started).filter(|_| is_first);
         let between = event.begin.saturating_sub(before.or(began).unwrap_or(event.begin));
         thread.between = thread.between.saturating_add(between.max(0));
         (process.number, Some(thread.between))
     }
 
-    /// Ticks of CPU time of a process since its record before.
+    /// Returns the ticks of CPU time of a process since its previous record.
     fn process_time(&mut self, of: &Pending) -> u64 {
         let Some(cpu) = of.cpu else { return 0 };
         let process = self.numbered.get(&of.process).and_then(|process| self.processes.get_mut(process));
@@ -345,7 +354,7 @@ impl<'a, W: Write> Export<'a, W> {
         ])
     }
 
-    /// Names the process and the file of a record, the first time.
+    /// Writes comments that name the process and the file of a record, the first time.
     fn tell(&mut self, next: &Pending, is_physical: bool) -> io::Result<()> {
         let id = format!("{:X}", next.process);
         let process = self.numbered.get(&next.process).copied();
@@ -386,10 +395,10 @@ impl<'a, W: Write> Export<'a, W> {
         self.to.comment(text.as_bytes())
     }
 
-    /// Writes what waits. Returns what is not in the records, and how many there are.
+    /// Writes the waiting records. Returns the skipped requests and the number of records.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing.
     pub fn finish(mut self) -> io::Result<(SkippedRequests, u64)> {
         while !self.waiting.is_empty() {
             self.write_one()?;

@@ -1,10 +1,12 @@
 //! Converts records to events of MIOT.
 //!
-//! A process of the trace becomes a process with one thread. Logical records become requests of the layer `posix` (`read`, `write`,
-//! and `aio_read`, `aio_write` where the process did not wait), physical ones of the layer `block`, whose handle is the disk. Each
-//! request moves all that it asked for; the format does not say what was moved. `request` is the operation, `enclosing` that of
-//! physical records; `arg` is the record type, with bit 0x100 if it says nothing about the cache; `cpu_time` is the sum of
-//! processTime, where that is CPU time.
+//! A process of the trace becomes a process with one thread. Logical records become requests of the
+//! layer `posix` (`read`, `write`, and `aio_read`, `aio_write` where the process did not wait).
+//! Physical records become requests of the layer `block`, whose handle is the disk. Each request is
+//! assumed to move all requested bytes, because the format does not record the bytes moved.
+//! `request` is the operation, `enclosing` the operation of physical records. `arg` is the record
+//! type, with bit 0x100 if it does not describe the cache. `cpu_time` is the sum of processTime,
+//! where that is CPU time.
 
 use super::export::NO_CACHE_FLAGS;
 use super::reader::{Base, Damage, ReadError, Reader};
@@ -15,21 +17,21 @@ use miot_proto::op::{Layer, Op, client, posix};
 use std::collections::HashMap;
 use std::io::BufRead;
 
-/// What a trace does not say of itself.
+/// Properties that a trace may not contain.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Nanoseconds since 1970 at tick 0, where no comment says it.
+    /// Nanoseconds since 1970 at tick 0, unless a comment defines it.
     pub epoch: i64,
-    /// Name of the node of processes of which no comment says it.
+    /// Node of processes for which no comment names one.
     pub node: String,
     /// Base of the numbers in comments that MIOT wrote.
     pub base: Base,
 }
 
-/// Why nothing was imported.
+/// Reason why the import failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// A line is damaged, and damage was not to be passed over; or the text cannot be read.
+    /// A line is damaged and the import must not skip it; or the text cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The new trace cannot be written.
@@ -37,27 +39,28 @@ pub enum ImportError {
     Build(#[from] build::Error),
 }
 
-/// What is known of a process of the trace.
+/// State of a process of the trace.
 #[derive(Debug)]
-struct Of {
+struct ProcessState {
     process: ProcessId,
     thread: Thread,
     has_cpu: bool,
-    /// Nanoseconds.
+    /// CPU time in nanoseconds.
     cpu: i64,
 }
 
 /// Files by process, kind and number.
 type FileKey = (u64, bool, u64);
 
-/// An import under way.
+/// An import in progress.
 #[derive(Debug)]
 struct Import<'a> {
     to: &'a mut TraceBuilder,
     options: Options,
     cache_flags: bool,
-    processes: HashMap<u64, Of>,
-    /// What comments say of processes without a record so far: node, program, whether processTime is CPU time.
+    processes: HashMap<u64, ProcessState>,
+    /// Data from comments about processes without a record so far: node, program, whether
+    /// processTime is CPU time.
     announced: HashMap<u64, (String, String, bool)>,
     files: HashMap<FileKey, FileId>,
     /// Paths of files whose process has no record so far.
@@ -65,8 +68,8 @@ struct Import<'a> {
     earlier: u64,
 }
 
-/// Adds the records of a trace to a new one. `damaged` is asked at each damaged line, by its number, whether to go on without
-/// it.
+/// Adds the records of a trace to a new one. `damaged` is called with the number of each damaged
+/// line, and returns whether to continue without it.
 ///
 /// # Errors
 /// [`ImportError`].
@@ -110,7 +113,7 @@ pub fn import<R: BufRead>(
 }
 
 impl Import<'_> {
-    /// Takes in what a comment of MIOT's says.
+    /// Applies a comment that MIOT wrote.
     fn comment(&mut self, text: &str) {
         let word = |key: &str| comment::value(text, key);
         let radix = if self.options.base == Base::Hexadecimal { 16 } else { 10 };
@@ -156,7 +159,7 @@ impl Import<'_> {
                 exe: program,
                 ..Process::default()
             });
-            Of { process, thread: self.to.thread(process, numbers.process, ""), has_cpu, cpu: 0 }
+            ProcessState { process, thread: self.to.thread(process, numbers.process, ""), has_cpu, cpu: 0 }
         });
         if logical {
             let ticks = i64::try_from(record.process_time).unwrap_or(i64::MAX);
@@ -192,7 +195,7 @@ impl Import<'_> {
             result: numbers.length,
             arg: Some(i64::from(kind.bits()) | if self.cache_flags { 0 } else { NO_CACHE_FLAGS }),
             flags: if kind.is_async() { flag::ASYNC } else { 0 },
-            // Physical ones are within others, and nothing is within them.
+            // Physical requests are within others, and no request is within them.
             request: Some(if logical { numbers.operation } else { 0 }),
             enclosing: Some(numbers.operation).filter(|operation| !logical && *operation != 0),
             cpu_time: (logical && of.has_cpu).then_some(of.cpu),
@@ -201,7 +204,7 @@ impl Import<'_> {
     }
 }
 
-/// A record's numbers as MIOT's columns have them.
+/// Numbers of a record in the units of MIOT's columns.
 struct Numbers {
     begin: i64,
     end: i64,

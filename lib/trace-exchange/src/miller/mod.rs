@@ -1,14 +1,18 @@
-//! The ASCII trace format of E. L. Miller, *Input/Output Behavior of Supercomputing Applications* (1990), appendix.
+//! The ASCII trace format of E. L. Miller, *Input/Output Behavior of Supercomputing Applications*
+//! (1990), appendix.
 //!
-//! A trace is text, a record per line: up to ten numbers, in hexadecimal, with blanks between them, in this order:
+//! A trace is text with one record per line. A record has up to ten numbers, in hexadecimal,
+//! separated by blanks, in this order:
 //!
 //! ```text
-//! recordType compression offset length startTime completionTime operationId fileId processId processTime
+//! recordType compression offset length startTime completionTime
+//! operationId fileId processId processTime
 //! ```
 //!
-//! Which of offset, length, operationId, fileId and processId are there, the bits of `compression` say ([`compression`]);
-//! what is not there follows from records before it. What the appendix leaves open, and how it is read here, is in
-//! `docs/reference/miller.md`.
+//! The bits of `compression` determine which of offset, length, operationId, fileId and processId
+//! are present ([`compression`]). Omitted fields are derived from earlier records.
+//! `docs/reference/miller.md` lists the questions that the appendix leaves open, and how MIOT
+//! answers them.
 //!
 //! | module | role |
 //! |---|---|
@@ -16,8 +20,8 @@
 //! | [`reader`] | text to records |
 //! | [`writer`] | records to text |
 //! | [`export`], [`import`] | MIOT's events to records, and back |
-//! | `comment` | what records cannot say |
-//! | `state` | what records leave out |
+//! | `comment` | data that records cannot hold |
+//! | `state` | derives omitted fields |
 
 mod comment;
 pub mod export;
@@ -33,10 +37,10 @@ pub use reader::{Base, Damage, Mode, ReadError, Reader};
 pub use record::{Data, Item, Record, RecordType};
 pub use writer::Writer;
 
-/// Nanoseconds of a tick, the unit of all times of the format.
+/// Nanoseconds per tick, the unit of all times of the format.
 pub const TICK: u64 = 10_000;
 
-/// Bytes of a block: `TRACE_BLOCK_SIZE`.
+/// Bytes per block: `TRACE_BLOCK_SIZE`.
 pub const BLOCK: u64 = 512;
 
 /// Bits of the compression field.
@@ -45,17 +49,17 @@ pub mod compression {
     pub const OFFSET_IN_BLOCKS: u8 = 0x01;
     /// The length of a logical record is in blocks of [`super::BLOCK`] bytes.
     pub const LENGTH_IN_BLOCKS: u8 = 0x02;
-    /// No length: as the record of this file before.
+    /// The length is omitted: as in the previous record of this file.
     pub const NO_LENGTH: u8 = 0x04;
-    /// No process: as the record before.
+    /// The process is omitted: as in the previous record.
     pub const NO_PROCESSID: u8 = 0x08;
-    /// No operation: as the record of this file before.
+    /// The operation is omitted: as in the previous record of this file.
     pub const NO_OPERATIONID: u8 = 0x20;
-    /// No offset: where the access to this file before ended.
+    /// The offset is omitted: the end of the previous access to this file.
     pub const NO_BLOCK: u8 = 0x40;
-    /// No file: as the record of this process before.
+    /// The file is omitted: as in the previous record of this process.
     pub const NO_FILEID: u8 = 0x80;
-    /// All of them.
+    /// All bits.
     pub const ALL: u8 = OFFSET_IN_BLOCKS
         | LENGTH_IN_BLOCKS
         | NO_LENGTH

@@ -4,92 +4,94 @@ use super::state::CodecState;
 use super::{BLOCK, Item, Record, RecordType, compression};
 use std::io::{self, BufRead};
 
-/// Longest line that is read; a path has up to 4096 bytes, each of them up to four characters.
+/// Maximum length of a line in bytes. A path has up to 4096 bytes, each of up to four characters.
 const LONGEST: usize = 64 << 10;
 
-/// What to do with what the format does not allow, but could mean.
+/// Handling of lines that violate the format but can be interpreted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// It is damage.
+    /// They are damage.
     #[default]
     Strict,
-    /// Unknown bits and flags that contradict others are passed over and counted in [`Reader::oddities`]; a file that
-    /// begins with a sequential access begins at 0.
+    /// Unknown bits and contradictory flags are ignored and counted in [`Reader::oddities`]. A file
+    /// that begins with a sequential access begins at 0.
     Lenient,
 }
 
-/// How numbers are written. The appendix does not say; the sample of its Figure 1 is hexadecimal.
+/// Base of the numbers. The appendix does not specify it; the sample of its Figure 1 is
+/// hexadecimal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Base {
-    /// Without `0x`, digits in either case.
+    /// Without `0x`, digits in upper or lower case.
     #[default]
     Hexadecimal,
-    /// As traces of other programs may be.
+    /// For traces of other programs.
     Decimal,
 }
 
-/// What is wrong with a line.
+/// Damage of a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// A field is no number of this base up to 64 bits.
+    /// A field is not a number of this base with up to 64 bits.
     #[error("field {field} is `{found}`; expected a number in {base}")]
     NotANumber {
-        /// From 1.
+        /// Field number from 1.
         field: usize,
-        /// At most its first 20 characters.
+        /// At most the first 20 characters of the field.
         found: String,
-        /// What was expected.
+        /// Expected base.
         base: &'static str,
     },
-    /// The compression field promises another number of fields.
-    #[error("{found} fields; with its compression field {expected} are expected")]
+    /// The number of fields does not match the compression field.
+    #[error("{found} fields; expected {expected} with this compression field")]
     Fields {
-        /// Fields of the line.
+        /// Number of fields of the line.
         found: usize,
-        /// Fields that its compression field asks for.
+        /// Number of fields that the compression field requires.
         expected: usize,
     },
-    /// Above 0xff, or a bit without a meaning.
-    #[error("record type {0:X} has bits without a meaning")]
+    /// The record type is above 0xff or has an undefined bit.
+    #[error("record type {0:X} has undefined bits")]
     Type(u64),
-    /// Above 0xff, or a bit without a meaning.
-    #[error("compression {0:X} has bits without a meaning")]
+    /// The compression field is above 0xff or has an undefined bit.
+    #[error("compression {0:X} has undefined bits")]
     Compression(u64),
-    /// A field is left out that does not follow from a record before.
-    #[error("no {0}, and no record before from which it would follow")]
+    /// A field is omitted and cannot be derived from an earlier record.
+    #[error("no {0}, and no earlier record to derive it from")]
     Unknown(&'static str),
-    /// A length or offset that is left out or physical cannot be in blocks.
+    /// An omitted or physical length or offset cannot be in blocks.
     #[error("compression {0:X} contradicts itself or the record type: {1} cannot be in blocks")]
     Scale(u8, &'static str),
-    /// More than 64 bits.
+    /// A value has more than 64 bits.
     #[error("{0} does not fit 64 bits")]
     TooLarge(&'static str),
-    /// More than 32 bits, where MIOT has no more. Only of an import.
+    /// A number has more than 32 bits, the limit of MIOT. Only in an import.
     #[error("the number of the {0} does not fit 32 bits")]
     TooWide(&'static str),
-    /// Longer than any record or comment.
+    /// The line is longer than any record or comment.
     #[error("longer than 65536 bytes")]
     TooLong,
 }
 
-/// Why there is no record.
+/// Reason why there is no record.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The line is damaged. Reading can go on with the next one: what the line said of times and of what records leave out
-    /// is missing from then on.
+    /// The line is damaged. Reading can continue with the next line, but times and omitted fields
+    /// that depend on this line are lost.
     #[error("line {line}: {damage}")]
     Damaged {
-        /// From 1.
+        /// Line number from 1.
         line: u64,
-        /// What is wrong.
+        /// Damage of the line.
         damage: Damage,
     },
-    /// The text cannot be read; nothing comes after it.
+    /// The text cannot be read; no further records follow.
     #[error("cannot read: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Reads a trace. Memory grows with the number of processes and of their files, not of records.
+/// Reads a trace. Memory grows with the number of processes and their files, not with the number of
+/// records.
 #[derive(Debug)]
 pub struct Reader<R> {
     from: R,
@@ -103,7 +105,7 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Nothing is read yet.
+    /// Returns a reader at the beginning of a trace.
     pub fn new(from: R, base: Base, mode: Mode) -> Reader<R> {
         Reader {
             from,
@@ -117,19 +119,20 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// Number of the last line that was read, from 1.
+    /// Returns the number of the last line that was read, from 1.
     #[must_use]
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// Lines with something that was passed over; see [`Mode::Lenient`].
+    /// Returns the number of lines with ignored irregularities; see [`Mode::Lenient`].
     #[must_use]
     pub fn oddities(&self) -> u64 {
         self.oddities
     }
 
-    /// Reads a line into the buffer, without its end. `None`: there is none; false: too long.
+    /// Reads a line into the buffer, without its end. Returns `None` at the end of the input, and
+    /// false for a line that is too long.
     fn next_line(&mut self) -> io::Result<Option<bool>> {
         self.buffer.clear();
         let mut fits = true;
@@ -177,7 +180,7 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-/// Each line that is not blank, and each error; ends after an error of reading.
+/// Returns each line that is not blank, and each error. Ends after an error of reading.
 impl<R: BufRead> Iterator for Reader<R> {
     type Item = Result<Item, ReadError>;
 
@@ -191,7 +194,7 @@ impl<R: BufRead> Iterator for Reader<R> {
     }
 }
 
-/// The fields of a line, from left to right.
+/// Iterator over the fields of a line, from left to right.
 struct Fields<'a> {
     rest: &'a [u8],
     taken: usize,
@@ -228,7 +231,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Parses a line; `None` for a blank one. A damaged line leaves the state as it was.
+/// Parses a line; returns `None` for a blank one. A damaged line does not change the state.
 fn parse(
     line: &[u8],
     base: Base,
@@ -266,7 +269,7 @@ fn parse(
     allow(all & !compression::ALL != 0, Damage::Compression(number))?;
     let has = |bit: u8| all & bit != 0;
 
-    // One more than there can be, so that too many are noticed.
+    // One more than the maximum, so that excess fields are detected.
     let mut values = [0; 9];
     let mut found = 0;
     while let Some(word) = fields.word() {
@@ -296,7 +299,7 @@ fn parse(
     let process = take(compression::NO_PROCESSID);
     let process_time = take(0).unwrap_or_default();
 
-    // What is left out, in the order in which one follows from the other.
+    // Derive omitted fields, in the order of their dependencies.
     let process = process.or(state.last_process).ok_or(Damage::Unknown("process"))?;
     let file = match file {
         Some(file) => file,

@@ -1,9 +1,10 @@
-//! State from which the omitted fields of records follow.
+//! State from which omitted fields of records are derived.
 
 use super::Record;
 use std::collections::HashMap;
 
-/// Key of a file: logical records, and physical ones; file. Numbers of files are unique in a process only.
+/// Key of a file: whether its records are logical, and its number. Numbers of files are unique only
+/// within a process.
 pub(super) type FileKey = (bool, u64);
 
 /// The last record of a file.
@@ -12,18 +13,19 @@ pub(super) struct File {
     pub(super) offset: u64,
     pub(super) length: u64,
     pub(super) operation: u64,
-    /// When it was used, of the writer's clock.
+    /// Time of the last use, of the writer's clock.
     pub(super) used: u64,
 }
 
 impl File {
-    /// Where a sequential access begins; `None`: nowhere, as numbers end before.
+    /// Returns the offset at which a sequential access begins; `None` if it exceeds the range of
+    /// numbers.
     pub(super) fn next(&self) -> Option<u64> {
         self.offset.checked_add(self.length)
     }
 }
 
-/// What is known of a process.
+/// State of a process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Process {
     pub(super) last_file: Option<u64>,
@@ -31,7 +33,7 @@ pub(super) struct Process {
     pub(super) used: u64,
 }
 
-/// What is known of the trace up to some record.
+/// State of the trace up to some record.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CodecState {
     pub(super) start: u64,
@@ -40,12 +42,12 @@ pub(super) struct CodecState {
 }
 
 impl CodecState {
-    /// The last record of a file.
+    /// Returns the last record of a file.
     pub(super) fn file(&self, process: u64, key: FileKey) -> Option<&File> {
         self.processes.get(&process)?.files.get(&key)
     }
 
-    /// Takes in a record, at this time of the writer's clock. Returns the process.
+    /// Applies a record at this time of the writer's clock. Returns its process.
     pub(super) fn see(&mut self, record: &Record, now: u64) -> &mut Process {
         self.start = record.start;
         self.last_process = Some(record.process);

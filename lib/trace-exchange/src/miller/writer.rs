@@ -4,20 +4,22 @@ use super::state::{CodecState, Process};
 use super::{BLOCK, Record, RecordType, compression};
 use std::io::{self, Write};
 
-/// Files of a process from whose last record others may follow, as the appendix has it.
+/// Number of files of a process from whose last record further records may be derived, as the
+/// appendix specifies.
 const FILES: usize = 32;
 
-/// Processes whose files are remembered; the least recently used half is forgotten when there are more. A program of one
-/// process never meets it.
+/// Number of processes whose files are kept. When there are more, the least recently used half is
+/// dropped. A program of one process never reaches the limit.
 const PROCESSES: usize = 4096;
 
-/// Writes a trace. Memory does not grow with its length.
+/// Writes a trace. Memory does not grow with the length of the trace.
 #[derive(Debug)]
 pub struct Writer<W> {
     to: W,
     allowed: u8,
     state: CodecState,
-    /// A record had an operation. Until then there is none that a reader could remember and this writer have forgotten.
+    /// True after a record had an operation. Until then no reader can have an operation that this
+    /// writer has dropped.
     operations: bool,
     now: u64,
     line: Vec<u8>,
@@ -26,12 +28,12 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Uses every kind of compression, wherever it makes a record shorter.
+    /// Returns a writer that uses every kind of compression where it makes a record shorter.
     pub fn new(to: W) -> Writer<W> {
         Writer::with(to, compression::ALL)
     }
 
-    /// Uses only these kinds of compression, see [`compression`].
+    /// Returns a writer that uses only these kinds of compression, see [`compression`].
     pub fn with(to: W, allowed: u8) -> Writer<W> {
         Writer {
             to,
@@ -45,35 +47,35 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Records that were written.
+    /// Returns the number of records written.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Bytes that were written, with comments.
+    /// Returns the number of bytes written, including comments.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What it was made with.
+    /// Returns the underlying output.
     pub fn into_inner(self) -> W {
         self.to
     }
 
-    /// Writes what is buffered below.
+    /// Flushes the underlying output.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing.
     pub fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
     }
 
-    /// Writes a comment. Each line of the text becomes one.
+    /// Writes a comment for each line of the text.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing.
     pub fn comment(&mut self, text: &[u8]) -> io::Result<()> {
         for line in text.split(|byte| *byte == b'\n') {
             self.line.clear();
@@ -84,10 +86,12 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes a record, without the bit of its type that has no meaning. Records must come in the order of their start: the format has no way to go back.
+    /// Writes a record, without the undefined bit of its type. Records must be in order of their
+    /// start, because the format cannot represent a decrease.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`]: it starts before the record before it, and nothing was written. Those of writing.
+    /// [`io::ErrorKind::InvalidInput`] if the record starts before the previous one; nothing was
+    /// written then. Errors of writing.
     pub fn record(&mut self, record: &Record) -> io::Result<()> {
         let Some(since) = record.start.checked_sub(self.state.start) else {
             return Err(io::Error::new(
@@ -130,7 +134,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Everything that can be left out or shortened.
+    /// Returns the flags of all possible compressions.
     fn flags(&self, record: &Record) -> u8 {
         let logical = record.kind.is_logical();
         let process = self.state.processes.get(&record.process);
@@ -140,7 +144,7 @@ impl<W: Write> Writer<W> {
         let whole = |value: u64| logical && value > 0 && value.is_multiple_of(BLOCK);
         let is_next = before.is_some_and(|file| file.next() == Some(record.offset));
         let is_as_long = before.is_some_and(|file| file.length == record.length);
-        // Of flags of which one is switched off the other may still apply.
+        // If one of two related flags is disabled, the other may still apply.
         let may = |bit: u8| self.allowed & bit != 0;
         set(compression::NO_PROCESSID, self.state.last_process == Some(record.process));
         set(compression::NO_FILEID, process.is_some_and(|of| of.last_file == Some(record.file)));
@@ -173,7 +177,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Upper case, no zeros before it.
+/// Appends a number in upper case, without leading zeros.
 fn hexadecimal(to: &mut Vec<u8>, value: u64) {
     let digits = (64 - value.leading_zeros()).div_ceil(4).max(1);
     to.extend((0..digits).rev().map(|digit| b"0123456789ABCDEF"[(value >> (4 * digit)) as usize & 15]));

@@ -1,4 +1,7 @@
-//! Meaning of each system call: a request on files, a change of shared state, or none.
+//! Meaning of each system call: a request on files, a change of shared state, or neither.
+//!
+//! `tests/src/strace/calls.rs` interprets the same calls independently, as a second witness in
+//! tests.
 
 mod attributes;
 mod data;
@@ -7,7 +10,7 @@ mod names;
 
 use super::Import;
 use super::state::{OpenDescription, TracedThread};
-use super::syntax::{self, AT_FDCWD, Result_};
+use super::syntax::{self, AT_FDCWD, CallResult};
 use miot_proto::op::Op;
 use std::rc::Rc;
 
@@ -21,7 +24,7 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(name: &'a str, args: &'a [&'a [u8]], value: i64, result: &Result_<'a>) -> Call<'a> {
+    pub(super) fn new(name: &'a str, args: &'a [&'a [u8]], value: i64, result: &CallResult<'a>) -> Call<'a> {
         Call { name, args, result: value, result_path: result.path }
     }
 

@@ -1,8 +1,9 @@
 //! Merges the lines of several files by time.
 //!
-//! A file of `-ff` holds one thread: each call stands where it was begun. A descriptor exists once the call that made it has
-//! returned, so lines are taken by when their calls returned; but a thread runs before the call that made it has, so those
-//! calls are taken by when they began.
+//! A file of `-ff` contains one thread, with each call at its begin. A descriptor exists once the
+//! call that created it has returned, so lines are merged by the return time of their calls. A new
+//! thread, however, runs before the call that created it returns, so those calls are merged by
+//! their begin.
 
 use super::syntax::{self, StraceLine};
 use crate::import::{Error, read_line};
@@ -12,33 +13,33 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek as _, SeekFrom};
 use std::path::PathBuf;
 
-/// Files that are kept open, pipes too; of more, each is opened anew to be read on.
+/// Maximum number of files that are kept open. With more files, each is reopened for every read.
 const OPEN: usize = 256;
-/// Bytes that are looked through for the working directory.
+/// Number of bytes that are searched for the working directory.
 const LOOK: u64 = 4 << 20;
-/// Bytes read at a time.
+/// Number of bytes read at once.
 const CHUNK: usize = 64 << 10;
 
-/// A line, and where it is from.
+/// A line and its origin.
 pub(super) struct Line<'a> {
     pub(super) file: &'a str,
-    /// From the name of the file.
+    /// Thread id from the name of the file.
     pub(super) tid: Option<u32>,
     pub(super) number: u64,
     pub(super) bytes: u64,
     pub(super) text: &'a [u8],
 }
 
-/// Bytes of a file, which is open only while some are read, or all the time.
+/// Reader of a file that is open only during a read, or all the time.
 #[derive(Debug)]
 struct Chunks {
     path: PathBuf,
     file: Option<File>,
     keep_open: bool,
-    /// Bytes taken of the file.
+    /// Number of bytes read from the file.
     at: u64,
     chunk: Vec<u8>,
-    /// Bytes taken of the chunk.
+    /// Number of bytes consumed of the chunk.
     taken: usize,
 }
 
@@ -93,7 +94,7 @@ struct Source {
 pub(super) struct Lines {
     sources: Vec<Source>,
     next: BinaryHeap<Reverse<(i64, usize)>>,
-    /// The line that was given last; its file goes on.
+    /// Source of the last returned line; its next line has not been read yet.
     given: Option<usize>,
 }
 
@@ -113,13 +114,14 @@ impl Lines {
         Ok(lines)
     }
 
-    /// What the first call of the first thread that says so says of its working directory, unless it was changed before that.
+    /// Returns the working directory of the first thread from the first call that shows it, unless
+    /// the directory was changed before.
     pub(super) fn directory(&self) -> Result<Option<Vec<u8>>, Error> {
         let Some(Reverse((_, first))) = self.next.peek() else { return Ok(None) };
         let path = &self.sources[*first].from.path;
         let look = || -> std::io::Result<Option<Vec<u8>>> {
             let file = File::open(path)?;
-            // What is read of a pipe is gone.
+            // A pipe cannot be read twice.
             if !file.metadata()?.is_file() {
                 return Ok(None);
             }
@@ -152,7 +154,8 @@ impl Lines {
         if self.sources.len() == 1 { 0 } else { key(&self.sources[at].text).unwrap_or(i64::MIN) }
     }
 
-    /// Reads the next line of a file. One without a time stays after the one before it.
+    /// Reads the next line of a file. A line without a time is sorted directly after the previous
+    /// one.
     fn advance(&mut self, at: usize, before: i64) -> Result<(), Error> {
         let source = &mut self.sources[at];
         let taken = read_line(&mut source.from, &mut source.text)
@@ -168,10 +171,10 @@ impl Lines {
     }
 }
 
-/// When a line counts.
+/// Returns the time by which a line is sorted.
 fn key(line: &[u8]) -> Option<i64> {
     let head = syntax::head(line).ok()?;
-    let took = match syntax::said(head.rest) {
+    let took = match syntax::body(head.rest) {
         Ok(StraceLine::Call { name, result, .. }) if !super::is_clone(name) => result.duration.unwrap_or(0),
         _ => 0,
     };

@@ -1,20 +1,21 @@
 //! Import of the output of `strace -f -ttt -T -y`.
 //!
-//! One file with the calls of all threads (`-f -o FILE`, or what went to a terminal), or one file per thread (`-ff -o FILE`,
-//! named `FILE.PID`), which are merged by time. Lines are understood as they come: memory holds what is known of living threads, open
-//! files and calls that have not returned, and the names of files.
+//! The input is one file with the calls of all threads (`-f -o FILE`, or the output to a terminal),
+//! or one file per thread (`-ff -o FILE`, named `FILE.PID`); these are merged by time. Lines are
+//! processed in a single pass. Memory holds the state of living threads, open files and calls that
+//! have not returned, and the names of files.
 //!
-//! An offset that a call does not give is worked out from opens, seeks and earlier calls, through `dup`, `fork` and threads that share
-//! descriptors; it is null where the text does not tell it: a file that was open before the trace began, or one opened for
-//! appending whose size is not known.
+//! An offset that a call does not contain is derived from opens, seeks and earlier calls, through
+//! `dup`, `fork` and threads that share descriptors. It is null if the text is insufficient: for a
+//! file that was open before the trace began, or a file opened for appending whose size is unknown.
 //!
 //! | module | role |
 //! |---|---|
 //! | `syntax` | lines, arguments, results |
 //! | `names` | constants and errors |
 //! | `state` | descriptors, open files, threads |
-//! | `calls` | what a call means |
-//! | `merge` | files of one thread each, by time |
+//! | `calls` | meaning of calls |
+//! | `merge` | merges files of one thread each by time |
 
 mod calls;
 mod merge;
@@ -32,14 +33,14 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
-use syntax::{Refused, Result_, StraceLine};
+use syntax::{CallResult, Refused, StraceLine};
 
-/// True if this looks like strace: a line with a process or a time, and a call.
+/// Returns true if this looks like strace: a line with a process or a time, and a call.
 #[must_use]
 pub fn detect(text: &[u8]) -> bool {
     text.split(|byte| *byte == b'\n').take(20).any(|line| {
         let head = syntax::head(line);
-        matches!(head, Ok(head) if syntax::said(head.rest).is_ok())
+        matches!(head, Ok(head) if syntax::body(head.rest).is_ok())
             || line.windows(7).any(|word| word == b"execve(")
     })
 }
@@ -52,7 +53,7 @@ struct Pending {
     begin: i64,
 }
 
-/// An import under way: lines go in, events go to the builder.
+/// An import in progress: it reads lines and adds events to the builder.
 #[derive(Debug)]
 pub struct Import<'a> {
     builder: &'a mut TraceBuilder,
@@ -65,22 +66,23 @@ pub struct Import<'a> {
     /// New names of renamed files.
     renamed: HashSet<Vec<u8>>,
     handles: u64,
-    /// Begin of a line that strace broke off to say something.
+    /// Beginning of a line that strace interrupted with a message.
     broken: Vec<u8>,
-    /// Thread of the line before, for those that do not say.
+    /// Thread of the previous line, for lines without a thread.
     last: u32,
-    /// Where the first process was.
+    /// Working directory of the first process.
     directory: Option<Vec<u8>>,
 }
 
-/// Names of calls that are told: Linux has 400, a damaged file may have any number.
+/// Maximum number of reported call names: Linux has 400, a damaged file may have any number.
 const NAMES: usize = 1000;
 
-/// Result of a request whose thread died in it, as the log-client has it.
+/// Result of a request during which the thread died, as the log-client records it.
 const INTERRUPTED: i64 = -(libc::EINTR as i64);
 
-/// Reads files into a trace; `progress` is called with the bytes of each line. `directory`: where the first process was, which
-/// is otherwise taken from the first call that says it (`-y`).
+/// Imports files into a trace. `progress` is called with the size of each line in bytes.
+/// `directory` is the working directory of the first process; without it, the directory is taken
+/// from the first call that shows it (`-y`).
 ///
 /// # Errors
 /// [`Error`].
@@ -106,7 +108,7 @@ pub fn import(
 }
 
 impl<'a> Import<'a> {
-    /// Begins.
+    /// Starts an import.
     pub fn new(builder: &'a mut TraceBuilder, node: &str, on_error: OnError) -> Import<'a> {
         Import {
             builder,
@@ -124,15 +126,15 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Says where the processes were that are not children of others.
+    /// Sets the working directory of processes that are not children of others.
     pub fn set_directory(&mut self, directory: Vec<u8>) {
         self.directory = Some(directory);
     }
 
-    /// Takes a line; `tid`: whose it is, if the line does not say.
+    /// Processes a line. `tid` is its thread if the line does not contain one.
     ///
     /// # Errors
-    /// [`Error::Line`], if lines that are not understood are to stop the import; [`Error::Build`].
+    /// [`Error::Line`], if invalid lines abort the import; [`Error::Build`].
     pub fn line(&mut self, file: &str, tid: Option<u32>, number: u64, text: &[u8]) -> Result<(), Error> {
         self.report.lines += 1;
         let text = text.strip_suffix(b"\r").unwrap_or(text);
@@ -153,7 +155,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Requests that have not returned are told as interrupted.
+    /// Ends the import. Requests that have not returned are recorded as interrupted.
     ///
     /// # Errors
     /// [`Error::Build`].
@@ -171,7 +173,7 @@ impl<'a> Import<'a> {
         if line.trim_ascii().is_empty() || line.starts_with(b"strace: ") {
             return Ok(Ok(()));
         }
-        // On a terminal strace says so in the middle of a line.
+        // On a terminal strace prints this in the middle of a line.
         let attached = line.windows(16).position(|word| word == b"strace: Process ");
         if let Some(at) = attached.filter(|_| line.ends_with(b" attached")) {
             self.broken = line[..at].to_vec();
@@ -181,15 +183,16 @@ impl<'a> Import<'a> {
             Ok(head) => head,
             Err(why) => return Ok(Err(why)),
         };
-        let said = match syntax::said(head.rest) {
-            Ok(said) => said,
+        let body = match syntax::body(head.rest) {
+            Ok(body) => body,
             Err(why) => return Ok(Err(why)),
         };
-        // Without a number it is the only one there is, or the first.
+        // A line without a thread belongs to the only thread, or to the thread of the previous
+        // line.
         let alone = || if self.tasks.len() == 1 { self.tasks.keys().next().copied() } else { None };
         let tid = head.tid.or(tid).or_else(alone).unwrap_or(self.last);
         self.last = tid;
-        match said {
+        match body {
             StraceLine::Other => {}
             StraceLine::Gone { .. } => {
                 self.interrupted(tid, head.time)?;
@@ -212,7 +215,7 @@ impl<'a> Import<'a> {
             }
             StraceLine::Resumed { name, text } => {
                 let Some(pending) = self.pending.remove(&tid) else {
-                    return Ok(Err("the begin of this call is missing"));
+                    return Ok(Err("the beginning of this call is missing"));
                 };
                 if pending.name != name {
                     return Ok(Err("another call of this thread has not returned"));
@@ -243,15 +246,15 @@ impl<'a> Import<'a> {
         comm: Option<&[u8]>,
         name: &str,
         args: &[&[u8]],
-        result: &Result_<'_>,
+        result: &CallResult<'_>,
         begin: i64,
         end: i64,
     ) -> Result<Result<(), Refused>, Error> {
         let task = self.task(tid, comm);
         let Some(value) = result.value else {
             if result.unknown.starts_with(b"ERESTART") {
-                // It is made again, or returns EINTR, in a line of its own.
-                self.report.note("calls that a signal broke off and that were made again, counted once");
+                // The call is restarted, or returns EINTR, on a separate line.
+                self.report.note("calls that a signal interrupted and that were restarted, counted once");
                 return Ok(Ok(()));
             }
             if name.starts_with("exit") {
@@ -293,9 +296,10 @@ impl<'a> Import<'a> {
         interrupted: bool,
     ) -> Result<Result<(), Refused>, Error> {
         let Ok(meaning) = calls::meaning(self, task, call) else {
-            // A path that the kernel could not read either, as `NULL`.
+            // A path that the kernel could not read either, e.g. `NULL`.
             if call.result < 0 {
-                self.report.note("failed calls with arguments that are no path or number, left out");
+                self.report
+                    .note("failed calls with arguments that are neither a path nor a number, left out");
                 return Ok(Ok(()));
             }
             return Ok(Err("arguments of this call are not understood"));
@@ -341,18 +345,19 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// The thread's call never returned.
+    /// Records a call of the thread that never returned.
     fn interrupted(&mut self, tid: u32, end: i64) -> Result<(), Error> {
         let Some(pending) = self.pending.remove(&tid) else { return Ok(()) };
         let whole = [pending.text.trim_ascii_end(), b") = ?"].concat();
         if let Ok((args, result)) = syntax::call(&whole) {
-            // What was cut off within its arguments is no request that could be told.
+            // A call that was truncated within its arguments cannot be recorded as a request.
             let _ = self.call(tid, None, &pending.name, &args, &result, pending.begin, end)?;
         }
         Ok(())
     }
 
-    /// The thread; a new one is a child of the latest call of `clone` that has not returned, or was there before.
+    /// Returns the thread. A new thread is a child of the latest `clone` call that has not
+    /// returned; without such a call it existed before the trace began.
     fn task(&mut self, tid: u32, comm: Option<&[u8]>) -> TracedThread {
         if let Some(task) = self.tasks.get(&tid) {
             return task.clone();
@@ -396,7 +401,7 @@ impl<'a> Import<'a> {
         task
     }
 
-    /// A new image of the process.
+    /// Replaces the image of the process.
     fn execute(&mut self, tid: u32, name: &str, args: &[&[u8]]) {
         let Some(mut task) = self.tasks.remove(&tid) else { return };
         let at = usize::from(name == "execveat");

@@ -9,12 +9,12 @@ macro_rules! numbers {
     };
 }
 
-/// The number of an error.
+/// Returns the number of an error.
 pub(super) fn errno(name: &[u8]) -> Option<i64> {
     miot_proto::errno::number(std::str::from_utf8(name).ok()?).map(i64::from)
 }
 
-/// The number of a constant.
+/// Returns the number of a constant.
 pub(super) fn constant(name: &str) -> Option<i64> {
     let known = numbers!(name;
         O_RDONLY O_WRONLY O_RDWR O_CREAT O_EXCL O_NOCTTY O_TRUNC O_APPEND O_NONBLOCK O_DSYNC O_ASYNC O_DIRECT O_DIRECTORY
@@ -38,6 +38,6 @@ pub(super) fn constant(name: &str) -> Option<i64> {
         MAP_STACK MAP_FIXED_NOREPLACE MAP_GROWSDOWN MAP_LOCKED MAP_NONBLOCK MAP_HUGETLB
         FALLOC_FL_KEEP_SIZE FALLOC_FL_PUNCH_HOLE FALLOC_FL_COLLAPSE_RANGE FALLOC_FL_ZERO_RANGE
         FALLOC_FL_INSERT_RANGE);
-    // As the kernel has it: the C library of 64-bit machines says 0.
+    // The value of the kernel: the C library of 64-bit machines defines it as 0.
     known.or_else(|| (name == "O_LARGEFILE").then_some(0o100_000))
 }

@@ -19,12 +19,12 @@ impl OpenDescription {
         append | if self.direct.get() { flag::DIRECT } else { 0 }
     }
 
-    /// Where a request without an offset begins.
+    /// Offset of a request without an offset of its own.
     pub(super) fn start(&self, writes: bool) -> Option<i64> {
         if writes && self.append.get() { self.size.get() } else { self.position.get() }
     }
 
-    /// After such a request.
+    /// Moves the position after a request without an offset of its own.
     pub(super) fn moved(&self, start: Option<i64>, result: i64, writes: bool) {
         if result > 0 {
             self.position.set(start.and_then(|start| start.checked_add(result)));
@@ -34,7 +34,7 @@ impl OpenDescription {
         }
     }
 
-    /// Something was written there.
+    /// Extends the size after a write at `start`.
     pub(super) fn grown(&self, start: Option<i64>, result: i64) {
         if result <= 0 {
             return;
@@ -42,7 +42,7 @@ impl OpenDescription {
         let end = start.and_then(|start| start.checked_add(result));
         match (end, self.size.get()) {
             (Some(end), Some(size)) => self.size.set(Some(size.max(end))),
-            // Where it was written is not known, so neither is whether the file has grown.
+            // Without the offset, the new size is unknown.
             (None, _) => self.size.set(None),
             (Some(_), None) => {}
         }
@@ -50,7 +50,7 @@ impl OpenDescription {
 }
 
 impl Import<'_> {
-    /// The open file of a descriptor; `None` if the argument is no descriptor.
+    /// Returns the open file of a descriptor; `None` if the argument is not a descriptor.
     pub(super) fn file(&mut self, task: &TracedThread, text: &[u8]) -> Option<Rc<OpenDescription>> {
         let (descriptor, shown) = syntax::descriptor(text)?;
         let known = task.open(descriptor);
@@ -60,7 +60,7 @@ impl Import<'_> {
                 return Some(open);
             }
         }
-        // Opened before the trace began, or by something that strace did not see.
+        // Opened before the trace began, or by a call that strace did not record.
         let no_file = shown.as_ref().is_some_and(|shown| !shown.starts_with(b"/"));
         let size = shown.as_ref().map_or_else(Size::default, |path| self.sizes.of(path));
         let open = self.open(shown.clone(), shown, None, size, no_file);
@@ -69,7 +69,8 @@ impl Import<'_> {
         Some(open)
     }
 
-    /// What `-y` shows for an open file changes only when it is renamed or removed.
+    /// Returns true if `-y` shows the same file. Its text for an open file changes only when the file
+    /// is renamed or removed.
     fn same(&self, open: &OpenDescription, shown: &[u8]) -> bool {
         let mut before = open.shown.borrow_mut();
         match &mut *before {

@@ -5,43 +5,43 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Size of a file, shared by its names and open descriptions; `None`: not known.
+/// Size of a file, shared by its names and open descriptions; `None` if unknown.
 pub(super) type Size = Rc<Cell<Option<i64>>>;
 
 /// An open file description.
 #[derive(Debug)]
 pub(super) struct OpenDescription {
-    /// `None`: neither an open nor `-y` told it.
+    /// Path of the file; `None` if neither an open nor `-y` showed it.
     pub(super) path: Option<Vec<u8>>,
-    /// What `-y` shows, with symbolic links resolved.
+    /// Path that `-y` shows, with symbolic links resolved.
     pub(super) shown: RefCell<Option<Vec<u8>>>,
     pub(super) handle: u64,
-    /// `None`: opened before the trace began.
+    /// Position; `None` if the file was opened before the trace began.
     pub(super) position: Cell<Option<i64>>,
     pub(super) append: Cell<bool>,
     pub(super) direct: Cell<bool>,
     pub(super) size: Size,
-    /// A pipe, a socket, an event counter: what moves through it is no I/O on files.
+    /// True for a pipe, a socket or an event counter, whose transfers are not I/O on files.
     pub(super) no_file: bool,
 }
 
-/// A descriptor: which file, and whether `execve` closes it.
+/// A descriptor: its open file, and whether `execve` closes it.
 #[derive(Clone, Debug)]
 pub(super) struct Descriptor {
     pub(super) open: Rc<OpenDescription>,
     pub(super) close_on_exec: bool,
 }
 
-/// A thread, with what it may share with others.
+/// A thread, with the state that it may share with others.
 #[derive(Clone, Debug)]
 pub(super) struct TracedThread {
     pub(super) process: ProcessId,
     pub(super) pid: u32,
     pub(super) thread: Thread,
     pub(super) descriptors: Rc<RefCell<HashMap<i32, Descriptor>>>,
-    /// Working directory; `None`: not known.
+    /// Working directory; `None` if unknown.
     pub(super) directory: Rc<RefCell<Option<Vec<u8>>>>,
-    /// Mapped files: start, end.
+    /// Mapped files: start and end.
     pub(super) maps: Rc<RefCell<Vec<(i64, i64)>>>,
 }
 
@@ -50,7 +50,7 @@ fn copied<T: Clone>(shared: &Rc<RefCell<T>>, share: bool) -> Rc<RefCell<T>> {
 }
 
 impl TracedThread {
-    /// What `clone` with these flags makes of this one.
+    /// Returns the child that `clone` with these flags creates.
     pub(super) fn child(&self, flags: i64, process: ProcessId, pid: u32, thread: Thread) -> TracedThread {
         let shares = |flag: i32| flags & i64::from(flag) != 0;
         TracedThread {
@@ -63,7 +63,7 @@ impl TracedThread {
         }
     }
 
-    /// What is left after a successful `execve`.
+    /// Applies a successful `execve`.
     pub(super) fn execute(&mut self, process: ProcessId, thread: Thread) {
         *self = self.child(0, process, self.pid, thread);
         self.maps = Rc::default();
@@ -75,7 +75,8 @@ impl TracedThread {
     }
 }
 
-/// Sizes of files by path, as far as the text tells: enough to know where an appending write lands.
+/// Sizes of files by path, as far as the text shows them: enough to derive the offsets of appending
+/// writes.
 #[derive(Debug, Default)]
 pub(super) struct Sizes {
     by_path: HashMap<Vec<u8>, Size>,

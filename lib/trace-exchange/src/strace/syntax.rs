@@ -1,13 +1,13 @@
 //! Parses lines of strace and their arguments.
 
-/// What a line says.
+/// Contents of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StraceLine<'a> {
     /// `name(args) = result`.
-    Call { name: &'a str, args: Vec<&'a [u8]>, result: Result_<'a> },
-    /// `name(args <unfinished ...>`: everything after the bracket.
+    Call { name: &'a str, args: Vec<&'a [u8]>, result: CallResult<'a> },
+    /// `name(args <unfinished ...>`, with the text after the bracket.
     Unfinished { name: &'a str, text: &'a [u8] },
-    /// `<... name resumed>rest`: the rest.
+    /// `<... name resumed>rest`, with the rest.
     Resumed { name: &'a str, text: &'a [u8] },
     /// `+++ exited with 0 +++`, `+++ killed by SIGKILL +++`.
     Gone { killed: bool },
@@ -17,33 +17,33 @@ pub(super) enum StraceLine<'a> {
     Other,
 }
 
-/// What stands after the `=`.
+/// Result of a call: the text after the `=`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Result_<'a> {
-    /// Negative: −errno. `None`: `?`.
+pub(super) struct CallResult<'a> {
+    /// Value; a negative value is −errno. `None` for `?`.
     pub(super) value: Option<i64>,
-    /// What `-y` says of a new descriptor.
+    /// Path that `-y` shows for a new descriptor.
     pub(super) path: Option<&'a [u8]>,
-    /// The text after a `?`, as `ERESTARTSYS`.
+    /// Text after a `?`, e.g. `ERESTARTSYS`.
     pub(super) unknown: &'a [u8],
-    /// Nanoseconds.
+    /// Duration in nanoseconds.
     pub(super) duration: Option<i64>,
 }
 
-/// Who, when, and the rest of the line.
+/// Thread, time and the rest of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Head<'a> {
     pub(super) tid: Option<u32>,
     pub(super) comm: Option<&'a [u8]>,
-    /// Nanoseconds since 1970.
+    /// Time in nanoseconds since 1970.
     pub(super) time: i64,
     pub(super) rest: &'a [u8],
 }
 
-/// Why a line was not understood.
+/// Reason why a line is invalid.
 pub(super) type Refused = &'static str;
 
-pub(super) const NO_TIMES: Refused = "no time since 1970 in the line: MIOT needs what `strace -f -ttt -T -y` prints; -t, -tt and -r say when only within a day";
+pub(super) const NO_TIMES: Refused = "no time since 1970 in the line: MIOT needs the output of `strace -f -ttt -T -y`; -t, -tt and -r print the time of day only";
 
 fn blanks(text: &[u8]) -> &[u8] {
     text.trim_ascii_start()
@@ -58,7 +58,8 @@ fn number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Seconds with up to nine digits after the point, as nanoseconds.
+/// Parses seconds with up to nine digits after the point. Returns nanoseconds and the rest of the
+/// text.
 fn seconds(text: &[u8]) -> Option<(i64, &[u8])> {
     let (whole, rest) = digits(text);
     let (fraction, rest) = digits(rest.strip_prefix(b".")?);
@@ -68,7 +69,7 @@ fn seconds(text: &[u8]) -> Option<(i64, &[u8])> {
     (!fraction.is_empty()).then_some((whole.checked_mul(1_000_000_000)?.checked_add(nanoseconds)?, rest))
 }
 
-/// `12 `, `[pid    12] `, `12<comm> `, or nothing; then the time.
+/// Parses `12 `, `[pid    12] `, `12<comm> `, or nothing; then the time.
 pub(super) fn head(line: &[u8]) -> Result<Head<'_>, Refused> {
     let (mut tid, mut comm, mut rest) = (None, None, blanks(line));
     if let Some(inside) = rest.strip_prefix(b"[pid ") {
@@ -92,7 +93,7 @@ pub(super) fn head(line: &[u8]) -> Result<Head<'_>, Refused> {
         }
     }
     let (time, rest) = seconds(rest).ok_or(NO_TIMES)?;
-    // `-r` counts from the line before.
+    // `-r` prints times relative to the previous line.
     if time < 100_000_000_000_000_000 || rest.first() != Some(&b' ') {
         return Err(NO_TIMES);
     }
@@ -103,8 +104,8 @@ fn comm_of(text: &[u8]) -> Option<&[u8]> {
     text.strip_prefix(b"<")?.strip_suffix(b">")
 }
 
-/// What stands after the time.
-pub(super) fn said(text: &[u8]) -> Result<StraceLine<'_>, Refused> {
+/// Parses the text after the time.
+pub(super) fn body(text: &[u8]) -> Result<StraceLine<'_>, Refused> {
     if let Some(event) = text.strip_prefix(b"+++ ") {
         if let Some(by) = event.strip_prefix(b"superseded by execve in pid ") {
             return Ok(StraceLine::Superseded { by: number(digits(by).0).ok_or("no process id")? });
@@ -143,15 +144,15 @@ fn name(text: &[u8]) -> Result<&str, Refused> {
     text.and_then(|text| std::str::from_utf8(text).ok()).ok_or("no name of a system call")
 }
 
-/// `args) = result <duration>`.
-pub(super) fn call(text: &[u8]) -> Result<(Vec<&[u8]>, Result_<'_>), Refused> {
+/// Parses `args) = result <duration>`.
+pub(super) fn call(text: &[u8]) -> Result<(Vec<&[u8]>, CallResult<'_>), Refused> {
     let (args, end) = arguments(text).ok_or("arguments without an end")?;
     let rest = blanks(&text[end..]);
     let rest = rest.strip_prefix(b"=").ok_or("no result")?;
     Ok((args, result(blanks(rest))?))
 }
 
-/// Arguments up to the closing bracket, and where the text goes on.
+/// Returns the arguments up to the closing bracket, and the position behind it.
 fn arguments(text: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
     let (mut args, mut depth, mut begin, mut at) = (Vec::new(), 0_usize, 0, 0);
     while at < text.len() {
@@ -181,7 +182,7 @@ fn arguments(text: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
     None
 }
 
-/// Index of the closing quote of a string that begins here.
+/// Returns the index of the closing quote of a string that begins here.
 fn string_end(text: &[u8], begin: usize) -> Option<usize> {
     let mut at = begin + 1;
     loop {
@@ -193,7 +194,8 @@ fn string_end(text: &[u8], begin: usize) -> Option<usize> {
     }
 }
 
-/// Index of the `>` that closes what `-y` or `-yy` say of a descriptor. In a path both brackets are escaped; `->` is an arrow.
+/// Returns the index of the `>` that closes the annotation of a descriptor by `-y` or `-yy`. In a
+/// path both brackets are escaped; `->` is an arrow.
 fn annotation_end(text: &[u8], begin: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in text.iter().enumerate().skip(begin) {
@@ -212,7 +214,7 @@ fn annotation_end(text: &[u8], begin: usize) -> Option<usize> {
     None
 }
 
-fn result(text: &[u8]) -> Result<Result_<'_>, Refused> {
+fn result(text: &[u8]) -> Result<CallResult<'_>, Refused> {
     let text = text.trim_ascii_end();
     let (text, duration) = match text.iter().rposition(|byte| *byte == b'<') {
         Some(at) if text.ends_with(b">") => match seconds(&text[at + 1..]) {
@@ -233,12 +235,12 @@ fn result(text: &[u8]) -> Result<Result_<'_>, Refused> {
         if text.get(end) == Some(&b'<') {
             path = annotation_end(text, end).map(|close| &text[end + 1..close]);
         }
-        Some(integer(&text[..end]).ok_or("no number as result")?)
+        Some(integer(&text[..end]).ok_or("the result is not a number")?)
     };
-    Ok(Result_ { value, path, unknown, duration })
+    Ok(CallResult { value, path, unknown, duration })
 }
 
-/// A decimal, hexadecimal or octal number.
+/// Parses a decimal, hexadecimal or octal number.
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(text).ok()?;
     if let Some(hexadecimal) = text.strip_prefix("0x") {
@@ -250,7 +252,7 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
     text.parse::<i64>().ok().or_else(|| text.parse::<u64>().ok().map(|v| v as i64))
 }
 
-/// A number, or names and numbers joined by `|`.
+/// Parses a number, or names and numbers joined by `|`.
 pub(super) fn flags(text: &[u8]) -> Option<i64> {
     let text = match text.windows(2).position(|two| two == b"/*") {
         Some(comment) => text[..comment].trim_ascii(),
@@ -261,7 +263,7 @@ pub(super) fn flags(text: &[u8]) -> Option<i64> {
     })
 }
 
-/// `5`, `5</path>`, `AT_FDCWD</path>`: the descriptor, and what is said of it.
+/// Parses `5`, `5</path>`, `AT_FDCWD</path>`: the descriptor and its annotation.
 pub(super) fn descriptor(text: &[u8]) -> Option<(i32, Option<Vec<u8>>)> {
     let end = text.iter().position(|byte| *byte == b'<').unwrap_or(text.len());
     let number = if &text[..end] == b"AT_FDCWD" { AT_FDCWD } else { integer(&text[..end])? as i32 };
@@ -274,7 +276,7 @@ pub(super) fn descriptor(text: &[u8]) -> Option<(i32, Option<Vec<u8>>)> {
 
 pub(super) const AT_FDCWD: i32 = -100;
 
-/// What a call says of the working directory, as its first argument.
+/// Returns the working directory from the annotation of the first argument of a call.
 pub(super) fn working_directory(call: &[u8]) -> Option<Vec<u8>> {
     let open = call.iter().position(|byte| *byte == b'(')?;
     let argument = &call[open + 1..];
@@ -283,13 +285,13 @@ pub(super) fn working_directory(call: &[u8]) -> Option<Vec<u8>> {
     shown.filter(|shown| number == AT_FDCWD && shown.starts_with(b"/"))
 }
 
-/// The bytes of a quoted string; `None` if it is none, or was cut short.
+/// Returns the bytes of a quoted string; `None` if the text is not a string or was truncated.
 pub(super) fn string(text: &[u8]) -> Option<Vec<u8>> {
     let inside = text.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     Some(unescape(inside))
 }
 
-/// Takes escapes back: `\n` and its like, `\1` to `\377`, `\x41`.
+/// Replaces escapes: `\n` and similar, `\1` to `\377`, `\x41`.
 pub(super) fn unescape(text: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::with_capacity(text.len()), text);
     while let Some((byte, tail)) = rest.split_first() {
@@ -326,7 +328,7 @@ pub(super) fn unescape(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A field of a structure: `{flags=A|B, stack=0}`.
+/// Returns a field of a structure: `{flags=A|B, stack=0}`.
 pub(super) fn field<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let at = text.windows(name.len() + 1).enumerate().find(|(at, window)| {
         let begins = *at == 0 || matches!(text[at - 1], b'{' | b' ' | b',');
@@ -337,7 +339,7 @@ pub(super) fn field<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
     Some(&value[..end])
 }
 
-/// Sum of all `iov_len` of a vector; `None` if it is not all there.
+/// Returns the sum of all `iov_len` of a vector; `None` if the vector is incomplete.
 pub(super) fn vector_length(text: &[u8]) -> Option<i64> {
     let (mut sum, mut at, mut any) = (0_i64, 0, text == b"[]");
     while at < text.len() {
@@ -356,14 +358,14 @@ pub(super) fn vector_length(text: &[u8]) -> Option<i64> {
     any.then_some(sum)
 }
 
-/// `[5]`, or `[5 => 10]`: what a pointer pointed to before the call.
+/// Parses `[5]` or `[5 => 10]`: the value behind a pointer before the call.
 pub(super) fn pointed(text: &[u8]) -> Option<i64> {
     let inside = text.strip_prefix(b"[")?;
     let end = inside.iter().position(|byte| matches!(byte, b']' | b' '))?;
     integer(&inside[..end])
 }
 
-/// The strings of `["a", "b"]`.
+/// Returns the strings of `["a", "b"]`.
 pub(super) fn strings(text: &[u8]) -> Vec<Vec<u8>> {
     let (mut out, mut at) = (Vec::new(), 0);
     while let Some(begin) = text.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == b'"')) {
@@ -405,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_end_where_they_end() {
+    fn arguments_end_at_the_closing_bracket() {
         assert_eq!(one(r#""a,)\"", 3</t,(\76x>, [1, {b=2}], 0x1 /* a, b) */) = 5 <0.000012>"#).0.len(), 4);
         assert_eq!(one("3<TCP:[127.0.0.1:1->127.0.0.1:2]>, 4</dev/null<char 1:3>>)   = 0").0.len(), 2);
         assert_eq!(one(r#"3, "x"..., 1 << 2) = 1"#).0.len(), 3);
@@ -426,20 +428,20 @@ mod tests {
     }
 
     #[test]
-    fn what_lines_say() {
-        assert_eq!(said(b"+++ killed by SIGKILL (core dumped) +++"), Ok(StraceLine::Gone { killed: true }));
-        assert_eq!(said(b"+++ superseded by execve in pid 7 +++"), Ok(StraceLine::Superseded { by: 7 }));
-        assert_eq!(said(b"--- SIGCHLD {si_signo=SIGCHLD} ---"), Ok(StraceLine::Other));
+    fn lines_are_parsed() {
+        assert_eq!(body(b"+++ killed by SIGKILL (core dumped) +++"), Ok(StraceLine::Gone { killed: true }));
+        assert_eq!(body(b"+++ superseded by execve in pid 7 +++"), Ok(StraceLine::Superseded { by: 7 }));
+        assert_eq!(body(b"--- SIGCHLD {si_signo=SIGCHLD} ---"), Ok(StraceLine::Other));
         assert_eq!(
-            said(b"read(3,  <unfinished ...>"),
+            body(b"read(3,  <unfinished ...>"),
             Ok(StraceLine::Unfinished { name: "read", text: b"3,  " })
         );
         assert_eq!(
-            said(b"<... read resumed>\"\", 1) = 0"),
+            body(b"<... read resumed>\"\", 1) = 0"),
             Ok(StraceLine::Resumed { name: "read", text: b"\"\", 1) = 0" })
         );
         for bad in ["", "read", "rea d(1) = 0", "<... read", "+++ +++"] {
-            assert!(said(bad.as_bytes()).is_err(), "{bad}");
+            assert!(body(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Period, Random, periods};
 
 const N: usize = 4096;
 
-/// Bursts of so many bytes and samples, every so many samples.
+/// Returns bursts of `bytes` over `width` samples, one per `period` samples.
 fn bursts(n: usize, period: f64, width: usize, bytes: u64) -> Vec<u64> {
     let mut samples = vec![0; n];
     let mut begin = 0.0;
@@ -25,7 +25,7 @@ fn close(found: &Period, period: f64) -> bool {
 }
 
 #[test]
-fn a_period_is_found_whatever_it_is() {
+fn periods_of_any_length_are_found() {
     for period in [5.0, 10.5, 37.3, 64.0, 100.0, 333.3, 1000.0] {
         for width in [1, 2, 3, 30] {
             if width as f64 > period * 0.6 {
@@ -39,7 +39,7 @@ fn a_period_is_found_whatever_it_is() {
 }
 
 #[test]
-fn few_repetitions_are_enough_and_too_few_are_not() {
+fn four_repetitions_suffice_and_fewer_do_not() {
     let found = periods(&bursts(450, 100.0, 5, 7));
     assert!(found.len() == 1 && close(&found[0], 100.0), "{found:?}");
     assert_eq!(periods(&bursts(300, 100.0, 5, 7)), []);
@@ -63,7 +63,7 @@ fn a_wave_is_found() {
 }
 
 #[test]
-fn two_cycles_on_top_of_each_other_are_both_found() {
+fn two_superimposed_cycles_are_both_found() {
     for (one, other, width) in [(70.0, 110.0, 2), (50.0, 320.0, 10), (31.0, 47.0, 1)] {
         let found = periods(&sum(&bursts(N, one, width, 1000), &bursts(N, other, width, 1000)));
         assert!(found.iter().any(|found| close(found, one)), "{one} of {one}, {other}: {found:?}");
@@ -73,7 +73,7 @@ fn two_cycles_on_top_of_each_other_are_both_found() {
 }
 
 #[test]
-fn iterations_that_do_not_all_take_the_same_time_are_a_cycle() {
+fn iterations_of_varying_length_are_a_cycle() {
     let mut random = Random(7);
     let mut samples = vec![0; N];
     let mut begin = 0;
@@ -108,15 +108,15 @@ fn a_constant_rate_one_burst_and_nothing_have_no_cycle() {
     assert_eq!(periods(&ramp), []);
 }
 
-/// Rates without a cycle, of many kinds.
-fn aimless(kind: usize, seed: u64) -> Vec<u64> {
+/// Returns rates without a cycle, of several kinds.
+fn without_cycle(kind: usize, seed: u64) -> Vec<u64> {
     let mut random = Random(seed * 7919 + 17);
     let n = 500 + random.below(3000);
     let mut samples = vec![0u64; n];
     match kind {
         0 => samples.iter_mut().for_each(|sample| *sample = random.below(1000) as u64),
         1 => {
-            // Few large ones.
+            // A few large values.
             for _ in 0..5 + random.below(40) {
                 samples[random.below(n)] += 1000;
             }
@@ -148,9 +148,10 @@ fn aimless(kind: usize, seed: u64) -> Vec<u64> {
 }
 
 #[test]
-fn what_has_no_cycle_shows_none() {
+fn series_without_a_cycle_have_no_period() {
     for kind in 0..5 {
-        let wrong: Vec<_> = (1..=40).filter(|seed| !periods(&aimless(kind, *seed)).is_empty()).collect();
+        let wrong: Vec<_> =
+            (1..=40).filter(|seed| !periods(&without_cycle(kind, *seed)).is_empty()).collect();
         assert!(wrong.is_empty(), "kind {kind}: {wrong:?}");
     }
 }

@@ -3,20 +3,23 @@
 use super::super::Rule;
 use super::{RuleInput, RuleMatch, amount, bytes, count, part, percent, share, time};
 
-/// Fewer metadata requests, or files, than this cost nothing that anybody would notice: a second at a millisecond each.
+/// Minimum number of metadata requests, or of files. Fewer have no noticeable cost: a second at a
+/// millisecond each.
 const REQUESTS: u64 = 1000;
-/// Share of the I/O time: the programs of Carns et al. that did not scale spent 35 % to 99 % of it so (V-D, V-G); EarthScience
-/// more than half (V-A).
+/// Share of the I/O time. The programs of Carns et al. that did not scale spent 35 % to 99 % of it
+/// in metadata requests (V-D, V-G), EarthScience more than half (V-A).
 const TIME: f64 = 0.5;
-/// Seeks for each read or write: "the application performed a seek for every read/write operation" (V-D); ours: half of them.
+/// Seeks for each read or write: "the application performed a seek for every read/write operation"
+/// (V-D). Half of them is MIOT's choice.
 const SEEKS: f64 = 0.5;
-/// Fewer seeks, opens or stats than this cost nothing either: starting an interpreter makes some hundred.
+/// Minimum number of seeks, opens or stats. Fewer have no noticeable cost: starting an interpreter
+/// makes some hundred.
 const HABIT: u64 = 1000;
-/// Share of the opens, or stats, that repeat one before. Ours: most.
+/// Share of the opens, or stats, that repeat an earlier one. MIOT's choice: most.
 const REPEATED: f64 = 0.5;
-/// A file is small below this: 86 % of the files of Intrepid were (Carns et al., IV-A).
+/// Size below which a file is small: 86 % of the files of Intrepid were (Carns et al., IV-A).
 const SMALL_FILE: u64 = 1 << 20;
-/// Share of the files that have to be small. Ours.
+/// Share of small files. MIOT's choice.
 const SMALL_FILES: f64 = 0.9;
 
 pub(super) fn storm(case: &RuleInput<'_>) -> Option<RuleMatch> {

@@ -1,4 +1,4 @@
-//! The rules. Each examines a program and returns a match, or nothing.
+//! The rules. Each examines a program and returns a match, or `None`.
 
 mod metadata;
 mod repeated;
@@ -13,7 +13,7 @@ use crate::programs::Program;
 use miot_trace_store::FileNames;
 use std::cmp::Reverse;
 
-/// What a rule may look at.
+/// Input of a rule.
 #[derive(Clone, Copy)]
 struct RuleInput<'a> {
     program: &'a Program,
@@ -21,7 +21,7 @@ struct RuleInput<'a> {
     files: &'a [(u64, FileFacts)],
 }
 
-/// What a rule found.
+/// Match of a rule.
 struct RuleMatch {
     rule: Rule,
     what: String,
@@ -32,7 +32,7 @@ struct RuleMatch {
     members: Vec<u64>,
 }
 
-/// All that is found about a program.
+/// Returns all findings of a program.
 pub(super) fn judge(
     program: &Program,
     facts: &ProgramFacts,
@@ -106,7 +106,7 @@ fn share(name: &'static str, value: f64) -> Figure {
     Figure { name, value, unit: Unit::Share }
 }
 
-/// A part of a whole; 0 of nothing.
+/// Returns the fraction of a part; 0 if the whole is 0.
 fn part(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
@@ -115,7 +115,7 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Bytes to three digits, with a unit.
+/// Formats bytes with three digits and a unit.
 fn amount(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;

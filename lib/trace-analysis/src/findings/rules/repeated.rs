@@ -1,17 +1,17 @@
-//! Bytes that are moved more than once, and excessive syncs.
+//! Bytes that are moved repeatedly, and excessive syncs.
 
 use super::super::Rule;
 use super::{RuleInput, RuleMatch, amount, bytes, count, part, percent, share, time};
 
-/// Fewer bytes than this are in a cache anyway.
+/// Minimum number of bytes. Fewer fit in a cache.
 const BYTES: u64 = 1 << 20;
-/// Share of the bytes that were moved before. Ours.
+/// Share of the bytes that were moved before. MIOT's choice.
 const AGAIN: f64 = 0.25;
-/// Share of the bytes that other members had read. Ours: most.
+/// Share of the bytes that other members had read. MIOT's choice: most.
 const BY_OTHERS: f64 = 0.5;
-/// Fewer of these requests, which take milliseconds each, cost nothing that anybody would notice.
+/// Minimum number of these requests, which take milliseconds each. Fewer have no noticeable cost.
 const REQUESTS: u64 = 100;
-/// Requests that make data durable, for each write. Ours: every second.
+/// Requests that make data durable, for each write. MIOT's choice: every second.
 const SYNCS: f64 = 0.5;
 
 pub(super) fn redundant_reads(case: &RuleInput<'_>) -> Option<RuleMatch> {

@@ -5,19 +5,21 @@ use super::sizes::SMALL;
 use super::{RuleInput, RuleMatch, amount, bytes, count, part, percent, share, time};
 use crate::patterns::ONE_MEMBER;
 
-/// Fewer bytes than this one rank can well move for all.
+/// Minimum number of bytes. One rank can move fewer for all ranks without a noticeable cost.
 const BYTES: u64 = 1 << 20;
-/// Ranks of which a slowest and a median one say something.
+/// Minimum number of ranks for a comparison of the slowest with the median.
 const RANKS: usize = 4;
-/// How much longer than the median the slowest rank takes. Ours: a run that waits for it could be twice as fast in its I/O.
+/// Time of the slowest rank relative to the median. MIOT's choice: a run that waits for this rank
+/// could do its I/O in half the time.
 const SLOWER: f64 = 2.0;
-/// What it takes longer, as a share of the time between the program's first and last request. Ours.
+/// Minimum excess time, as a share of the time between the program's first and last request. MIOT's
+/// choice.
 const OF_RUN: f64 = 0.05;
-/// And at least: 100 ms, which a process may lose to others on its node.
+/// Minimum excess time: 100 ms, which a process may lose to others on its node.
 const LONGER: u64 = 100_000_000;
-/// Fewer requests than this cost nothing that anybody would notice: a second at a millisecond each.
+/// Minimum number of requests. Fewer have no noticeable cost: a second at a millisecond each.
 const REQUESTS: u64 = 1000;
-/// Share of the MPI-IO requests. Ours: most.
+/// Share of the MPI-IO requests. MIOT's choice: most.
 const MOST: f64 = 0.5;
 
 pub(super) fn one_rank(case: &RuleInput<'_>) -> Option<RuleMatch> {
@@ -58,7 +60,7 @@ pub(super) fn straggler(case: &RuleInput<'_>) -> Option<RuleMatch> {
     let run = case.facts.span.map_or(0, |span| span.end.abs_diff(span.begin));
     let longer = slowest - median;
     let is_slow = slowest as f64 >= SLOWER * median as f64;
-    // Where most ranks do nothing, another rule says so.
+    // If most ranks are idle, another rule matches.
     if !case.program.ranks || times.len() < RANKS || median == 0 || !is_slow {
         return None;
     }

@@ -4,13 +4,15 @@ use super::super::facts::Sizes;
 use super::super::{Rule, Unit};
 use super::{Figure, RuleInput, RuleMatch, amount, bytes, count, part, percent, share, time};
 
-/// A request is small up to this: the writes of 64 KiB of the Climate project "are not efficient" (Carns et al., V-D).
+/// Maximum size of a small request: the writes of 64 KiB of the Climate project "are not efficient"
+/// (Carns et al., V-D).
 pub(in super::super) const SMALL: u64 = 64 << 10;
-/// Fewer requests than this cost nothing that anybody would notice: a second at a millisecond each.
+/// Minimum number of requests. Fewer have no noticeable cost: a second at a millisecond each.
 const REQUESTS: u64 = 1000;
-/// Share of the requests. Ours: most.
+/// Share of the requests. MIOT's choice: most.
 const MOST: f64 = 0.5;
-/// Share of the time of all requests of that direction, so that a log beside large data is no finding. Ours.
+/// Share of the time of all requests in that direction, so that a log beside large data is not a
+/// finding. MIOT's choice.
 const TIME: f64 = 0.1;
 
 pub(super) fn small_reads(case: &RuleInput<'_>) -> Option<RuleMatch> {

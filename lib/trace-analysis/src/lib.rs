@@ -3,18 +3,18 @@
 //! | module | role |
 //! |---|---|
 //! | [`summary`] | totals, and figures of each operation, file and process: `miot stat` |
-//! | [`characterize`] | Darshan's counters and Miller's tables by job, process, file …: `miot stat --by` |
-//! | [`bursts`], [`idle`] | throughput per interval; times without I/O: `miot stat --show bursts`, `idle` |
+//! | [`characterize`] | Darshan's counters and Miller's tables by job, file …: `miot stat --by` |
+//! | [`bursts`], [`idle`] | throughput, times without I/O: `miot stat --show bursts`, `idle` |
 //! | [`block_sizes`] | block sizes of files |
 //! | [`cycles`] | periods of the data rate: `miot stat --show cycles` |
 //! | [`programs`] | groups processes into programs and ranks |
-//! | [`patterns`] | file sharing between ranks, and order of accesses: `miot stat --show patterns` |
+//! | [`patterns`] | file sharing, and order of accesses: `miot stat --show patterns` |
 //! | [`findings`] | inefficient I/O, by rules: `miot stat --show findings` |
-//! | [`layers`] | requests of each layer compared with those of the layer above: `miot stat --by layer` |
+//! | [`layers`] | each layer compared with the layer above: `miot stat --by layer` |
 //! | [`timeline`] | bytes, operations and durations by interval: `miot report` |
 //! | [`offsets`] | accesses of a file over time and offset: `miot report` |
 //! | [`phases`] | I/O phases of a parallel application: `miot phases` |
-//! | [`model`] | abstract model of an application's I/O: `miot model`, `miot estimate`, benchmarks, replays |
+//! | [`model`] | model of an application's I/O: `miot model`, `miot estimate`, replays |
 //! | [`view`] | bytes of a file that an MPI-IO request accesses through its view |
 //! | [`place`] | byte ranges of each event, which patterns, counters and findings use |
 //! | `recent` | values of recently used keys |

@@ -8,11 +8,13 @@
 //! |---|---|
 //! | none | no member moved data |
 //! | 1:1 | the program has one member |
-//! | one rank | one member moved at least [`ONE_MEMBER`] of the bytes (rank 0 in most programs; the result names it) |
+//! | one rank | one member moved at least [`ONE_MEMBER`] of the bytes; the result names it |
 //! | N:N | at least [`DOMINANT`] of the bytes were moved from or to unique files |
 //! | N:1 | at least [`DOMINANT`], shared files |
 //! | N:M | at least [`DOMINANT`], partially shared files |
 //! | mixed | otherwise |
+//!
+//! In most programs with the pattern "one rank" the member is rank 0.
 //!
 //! **Order**: each access of a process to a file is compared with the previous one in the same
 //! direction. It is consecutive if it begins where the previous one ended, forward if it begins

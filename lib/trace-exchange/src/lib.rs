@@ -10,7 +10,7 @@
 //! | [`perfetto`] | the JSON trace event format |
 //! | `numbers` | distinct numbers for ids that several nodes use |
 //! | [`lines`] | comma-separated values and JSON lines |
-//! | [`miller`] | the ASCII trace format of Miller (1990): records, reader, writer; conversion from and to events |
+//! | [`miller`] | the ASCII trace format of Miller (1990): reader, writer, conversion of events |
 //! | [`dxt`] | import of the output of `darshan-dxt-parser` |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]

@@ -1,8 +1,8 @@
 //! Timeline: bytes, operations and durations by interval of time.
 //!
-//! Bytes and durations are those of outermost requests ([`crate::Outermost`]); operations are
-//! counted for each layer. A request counts in the interval in which it completed; its bytes are
-//! distributed evenly over its duration.
+//! Bytes and durations are those of outermost requests ([`miot_trace_events::Outermost`]);
+//! operations are counted for each layer. A request counts in the interval in which it completed;
+//! its bytes are distributed evenly over its duration.
 
 mod intervals;
 

@@ -469,7 +469,7 @@ fn what_cannot_be_replayed_is_said_and_nothing_is_touched() {
         miot
     };
     fails(&mut into(&dir.join("none")), &["none", "create an empty directory"]);
-    fails(&mut into(&dir.join("work/before")), &["no directory"]);
+    fails(&mut into(&dir.join("work/before")), &["is not a directory"]);
     fails(&mut into(&dir.join("work")), &["not empty", "--force"]);
     assert_eq!(fs::read(dir.join("work/before")).unwrap(), vec![b'b'; 10_000]);
     fails(

@@ -39,13 +39,13 @@ pub(crate) struct Tls {
 pub(crate) trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-/// Connects and completes the handshake. `patience` is the longest wait for a message; `None` waits
+/// Connects and completes the handshake. `timeout` is the longest wait for a message; `None` waits
 /// forever.
 pub(crate) fn connect(
     address: &str,
     tls: &Tls,
     role: Role,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> anyhow::Result<Box<dyn Stream + Send>> {
     let (certificate, key) = (tls.tls_certificate.as_deref(), tls.tls_key.as_deref());
     let files = Files::new(certificate, key, tls.tls_authority.as_deref())?;
@@ -54,7 +54,7 @@ pub(crate) fn connect(
     anyhow::ensure!(port.is_some(), "`{address}` is not of the form HOST:PORT, such as localhost:4747");
     let stream = TcpStream::connect(address)
         .with_context(|| format!("cannot connect to a log-server at {address}"))?;
-    stream.set_read_timeout(patience)?;
+    stream.set_read_timeout(timeout)?;
     let mut stream: Box<dyn Stream + Send> = match tls {
         None => Box::new(stream),
         Some(tls) => Box::new(tls.connect_blocking(address, stream).with_context(|| {
@@ -69,7 +69,7 @@ pub(crate) fn connect(
     match receive(&mut *stream)? {
         Message::Welcome { .. } => Ok(stream),
         Message::Refused { reason, .. } => anyhow::bail!("the log-server at {address} refused: {reason}"),
-        _ => Err(strange().context(format!("at {address}"))),
+        _ => Err(unexpected_reply().context(format!("at {address}"))),
     }
 }
 
@@ -79,13 +79,13 @@ fn own(files: Files) -> Result<TlsClient, miot_tls::Error> {
     operator.or_else(|_| TlsClient::load(files, miot_tls::Role::Reader))
 }
 
-/// Connects for operator requests. `patience` is added to the longest wait for an answer.
+/// Connects for operator requests. `timeout` is added to the longest wait for an answer.
 pub(crate) fn operator(
     address: &str,
     tls: &Tls,
-    patience: Duration,
+    timeout: Duration,
 ) -> anyhow::Result<Box<dyn Stream + Send>> {
-    connect(address, tls, Role::Operator, Some(patience.saturating_add(ANSWER_TIMEOUT)))
+    connect(address, tls, Role::Operator, Some(timeout.saturating_add(ANSWER_TIMEOUT)))
 }
 
 /// Sends a request and returns the reply. A refusal is an error.
@@ -94,7 +94,7 @@ pub(crate) fn ask(stream: &mut dyn Stream, request: &OperatorRequest) -> anyhow:
     let reply = match receive(stream)? {
         Message::Reply { reply } => serde_json::from_slice(&reply)?,
         Message::Refused { reason, .. } => OperatorReply::Refused(reason),
-        _ => return Err(strange()),
+        _ => return Err(unexpected_reply()),
     };
     match reply {
         OperatorReply::Refused(reason) => anyhow::bail!("the log-server refused: {reason}"),
@@ -103,7 +103,7 @@ pub(crate) fn ask(stream: &mut dyn Stream, request: &OperatorRequest) -> anyhow:
 }
 
 /// Returns the error for an unexpected message.
-pub(crate) fn strange() -> anyhow::Error {
+pub(crate) fn unexpected_reply() -> anyhow::Error {
     anyhow::anyhow!("the peer is not a MIOT log-server")
 }
 
@@ -116,15 +116,15 @@ pub(crate) fn send(stream: &mut dyn Stream, message: &Message) -> anyhow::Result
 /// Reads the next message.
 pub(crate) fn receive(stream: &mut dyn Stream) -> anyhow::Result<Message> {
     let mut header = [0; FRAME_HEADER];
-    stream.read_exact(&mut header).map_err(broken)?;
+    stream.read_exact(&mut header).map_err(connection_error)?;
     let (length, crc) = frame_header(header, MAX_FRAME)?;
     let mut payload = vec![0; length];
-    stream.read_exact(&mut payload).map_err(broken)?;
+    stream.read_exact(&mut payload).map_err(connection_error)?;
     Ok(Message::from_payload(&payload, crc)?)
 }
 
 /// Converts an error of the connection to its reason.
-fn broken(error: Error) -> anyhow::Error {
+fn connection_error(error: Error) -> anyhow::Error {
     match (refusal(&error), error.kind()) {
         (Some((reason, _)), _) => anyhow::anyhow!("the log-server refused this client: {reason}"),
         (None, ErrorKind::UnexpectedEof) => anyhow::anyhow!("the log-server closed the connection"),

@@ -317,7 +317,7 @@ fn an_export_is_there_whole_or_not_at_all() {
         miot.args(["export", "--format", format, "-o"]).arg(disk.join("x")).arg(&trace);
         let ended = run(&mut room.inside(&miot));
         assert!(ended.code() == 1 && ended.stderr.contains("No space left on device"), "{}", ended.stderr);
-        assert!(ended.stderr.contains("choose another place"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("choose another directory"), "{}", ended.stderr);
         let mut list = Command::new("ls");
         list.arg("-A").arg(&disk);
         assert_eq!(run(&mut room.inside(&list)).success().stdout, "", "{format}: what was made is removed");

@@ -80,7 +80,7 @@ fn columns(error: &SchemaError, message: &str) -> String {
             let mut names: Vec<&str> = valid_fields.iter().map(Column::name).collect();
             names.dedup();
             let mut text = format!("there is no column `{}`", field.flat_name());
-            let close = near(field.name(), names.iter().copied());
+            let close = similar_names(field.name(), names.iter().copied());
             if !close.is_empty() {
                 text += &close;
             } else if views::JOINED.contains(&field.name()) && !names.contains(&field.name()) {
@@ -109,7 +109,7 @@ fn planned(message: &str) -> String {
     if let Some(name) = message.strip_prefix("table '").and_then(|rest| rest.strip_suffix("' not found")) {
         let name = name.rsplit('.').next().unwrap_or(name);
         let file = ["parquet", "arrows", "csv"].iter().any(|ending| message.contains(ending));
-        let mut text = format!("there is no table `{name}`{}", near(name, catalog::names()));
+        let mut text = format!("there is no table `{name}`{}", similar_names(name, catalog::names()));
         let _ = write!(text, "\ntables and views: {}", catalog::names().collect::<Vec<_>>().join(" "));
         if file {
             text += "\na query does not name files: give the trace before it, miot query TRACE 'SELECT … FROM events'";
@@ -142,7 +142,7 @@ fn planned(message: &str) -> String {
 }
 
 /// Suggests similar names.
-fn near<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
+fn similar_names<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
     let name = name.to_lowercase();
     let distance = |other: &str| strsim::damerau_levenshtein(&name, &other.to_lowercase());
     let close = |other: &&str| {
@@ -161,14 +161,15 @@ fn near<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::near;
+    use super::similar_names;
 
     #[test]
     fn similar_names_are_suggested() {
-        let near = |name| near(name, ["events", "processes", "files", "file_stats"].into_iter());
-        assert_eq!(near("event"), ": did you mean `events`?");
-        assert_eq!(near("PROCESES"), ": did you mean `processes`?");
-        assert_eq!(near("fiels"), ": did you mean `files`?");
-        assert_eq!(near("x"), "");
+        let similar_names =
+            |name| similar_names(name, ["events", "processes", "files", "file_stats"].into_iter());
+        assert_eq!(similar_names("event"), ": did you mean `events`?");
+        assert_eq!(similar_names("PROCESES"), ": did you mean `processes`?");
+        assert_eq!(similar_names("fiels"), ": did you mean `files`?");
+        assert_eq!(similar_names("x"), "");
     }
 }

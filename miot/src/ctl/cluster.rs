@@ -4,7 +4,7 @@ use super::Switch;
 use crate::numbers::bytes;
 use crate::output::Out;
 use crate::recorded::Recorded;
-use crate::remote::{Tls, ask, operator, strange};
+use crate::remote::{Tls, ask, operator, unexpected_reply};
 use anyhow::bail;
 use clap::Args;
 use miot_log_client::config::recording::when_full_name;
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Default maximum wait for the answers of nodes.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options that select a log-server, nodes and programs.
 #[derive(Args, Debug)]
@@ -58,7 +58,7 @@ impl Cluster {
     pub(super) fn status(&self, server: &str, format: Format) -> anyhow::Result<ExitCode> {
         let mut stream = operator(server, &self.tls, Duration::ZERO)?;
         let OperatorReply::Status(status) = ask(&mut *stream, &OperatorRequest::Status)? else {
-            return Err(strange());
+            return Err(unexpected_reply());
         };
         let mut out = Out::new(format == Format::Json);
         match format {
@@ -77,7 +77,7 @@ impl Cluster {
         &self,
         server: &str,
         action: Action,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
         format: Format,
     ) -> anyhow::Result<ExitCode> {
         let scope = match (&self.job, self.pid) {
@@ -86,16 +86,16 @@ impl Cluster {
             (None, None) => Scope::Node,
         };
         let nodes = self.node.clone().unwrap_or_else(|| "*".to_owned());
-        let patience = patience.unwrap_or(PATIENCE);
-        let timeout_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT);
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         let request = OperatorRequest::Steer {
             nodes: nodes.clone(),
             command: NodeCommand { scope, action },
             timeout_ms,
         };
-        let mut stream = operator(server, &self.tls, patience)?;
+        let mut stream = operator(server, &self.tls, timeout)?;
         let OperatorReply::Steered { nodes: outcomes, remembered } = ask(&mut *stream, &request)? else {
-            return Err(strange());
+            return Err(unexpected_reply());
         };
         let rows: Vec<NodeReply> =
             outcomes.iter().map(|(node, outcome)| NodeReply::of(node, outcome, remembered)).collect();
@@ -216,7 +216,7 @@ fn text(status: &ClusterStatus, out: &mut impl Write) -> std::io::Result<()> {
         out,
         "log-server {}, up {}, {}; {} events, {:.0}/s; merge {} behind; {} live and {} sealed parts, {} free; {} readers",
         server.version,
-        rough(Duration::from_secs_f64(server.uptime_s.max(0.0))),
+        approximate(Duration::from_secs_f64(server.uptime_s.max(0.0))),
         server.failure.as_deref().unwrap_or("ready"),
         server.events,
         server.events_per_second,
@@ -282,7 +282,9 @@ fn cells(node: &NodeStatus) -> [String; 13] {
         node.clock.and_then(|clock| clock.estimated_error_ns).map_or_else(none, since),
         reported(&|report| report.processes.to_string()),
         reported(&|report| match report.oldest.first() {
-            Some(oldest) => format!("{} ({})", report.in_flight, rough(Duration::from_nanos(oldest.age_ns))),
+            Some(oldest) => {
+                format!("{} ({})", report.in_flight, approximate(Duration::from_nanos(oldest.age_ns)))
+            }
             None => report.in_flight.to_string(),
         }),
         reported(&|report| {
@@ -311,11 +313,11 @@ fn cells(node: &NodeStatus) -> [String; 13] {
 }
 
 fn since(nanoseconds: i64) -> String {
-    rough(Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0)))
+    approximate(Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0)))
 }
 
 /// Formats a duration with two or three digits.
-fn rough(duration: Duration) -> String {
+fn approximate(duration: Duration) -> String {
     let unit = match duration.as_nanos() {
         10_000_000_000.. => 1_000_000_000,
         10_000_000.. => 1_000_000,

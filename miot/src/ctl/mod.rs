@@ -170,7 +170,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 fn through(server: &str, cluster: &Cluster, command: Command, format: Format) -> anyhow::Result<ExitCode> {
     let switch =
         |on| Action::Set(command::SettingsUpdate { enabled: Some(on), ..command::SettingsUpdate::default() });
-    let (action, patience) = match command {
+    let (action, timeout) = match command {
         Command::Status => return cluster.status(server, format),
         Command::On => (switch(true), None),
         Command::Off => (switch(false), None),
@@ -178,7 +178,7 @@ fn through(server: &str, cluster: &Cluster, command: Command, format: Format) ->
         Command::Reset => (Action::Reset, None),
         Command::Snapshot { timeout } => (Action::Snapshot, Some(timeout)),
     };
-    cluster.steer(server, action, patience, format)
+    cluster.steer(server, action, timeout, format)
 }
 
 fn snapshot(node: &Node, timeout: Duration) -> anyhow::Result<ExitCode> {

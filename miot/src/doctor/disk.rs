@@ -10,7 +10,7 @@ const AREA: &str = "disk";
 
 /// Capacity of a file system.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct FreeSpace {
     pub(super) size: u64,
     /// Free space for this user.
     pub(super) free: u64,
@@ -19,9 +19,9 @@ pub(super) struct Room {
 }
 
 /// Returns the capacity of the file system of `path`.
-pub(super) fn room(path: &Path) -> Option<Room> {
+pub(super) fn free_space(path: &Path) -> Option<FreeSpace> {
     let stat = statvfs(path).ok()?;
-    Some(Room {
+    Some(FreeSpace {
         size: stat.f_blocks.saturating_mul(stat.f_frsize),
         free: stat.f_bavail.saturating_mul(stat.f_frsize),
         inodes: (stat.f_files > 0).then_some(stat.f_favail),
@@ -69,7 +69,7 @@ pub(super) fn folder(
         };
         return report.problem(AREA, check, format!("{name} {what} by {who}"), advice);
     }
-    let Some(Room { size, free, inodes }) = room(there) else { return };
+    let Some(FreeSpace { size, free, inodes }) = free_space(there) else { return };
     let space = format!("{name}: {} of {} free", format_bytes(free), format_bytes(size));
     if free < wanted / 16 || inodes == Some(0) {
         let found = format!("{space}; up to {} are needed", format_bytes(wanted));

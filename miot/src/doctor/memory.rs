@@ -1,7 +1,7 @@
 //! The MIOT directory: in memory, large enough, writable for traced programs, served by a
 //! log-client.
 
-use super::disk::{Room, room};
+use super::disk::{FreeSpace, free_space};
 use super::report::CheckReport;
 use miot_log_client::{Config, ControlError, ControlView, IN_MEMORY};
 use miot_proto::units::format_bytes;
@@ -48,7 +48,7 @@ fn mounted(config: &Config, report: &mut CheckReport) {
             "mount -t tmpfs -o mode=1777 tmpfs /dev/shm, and set `dir` to /dev/shm/miot",
         );
     }
-    let Some(Room { size, free, inodes }) = room(there) else { return };
+    let Some(FreeSpace { size, free, inodes }) = free_space(there) else { return };
     let spool = if config.spool_dir.is_some() { 0 } else { config.spool_bytes };
     let wanted = config.node_bytes.saturating_add(spool);
     let space = format!("{} of {} are free at {}", format_bytes(free), format_bytes(size), there.display());

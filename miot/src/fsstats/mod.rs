@@ -261,7 +261,7 @@ fn watched(
     let at_work = AtomicUsize::new(threads);
     std::thread::scope(|scope| {
         let work = |thread| {
-            let end = Ended { watcher: std::thread::current(), at_work: &at_work };
+            let end = EndSignal { watcher: std::thread::current(), at_work: &at_work };
             scope.spawn(move || {
                 let _end = end;
                 walk.work(thread);
@@ -304,12 +304,12 @@ fn watched(
 }
 
 /// Signals on drop that a thread of the walk has ended, so that the main thread wakes at once.
-struct Ended<'a> {
+struct EndSignal<'a> {
     watcher: Thread,
     at_work: &'a AtomicUsize,
 }
 
-impl Drop for Ended<'_> {
+impl Drop for EndSignal<'_> {
     fn drop(&mut self) {
         self.at_work.fetch_sub(1, Ordering::Release);
         self.watcher.unpark();

@@ -24,7 +24,8 @@ pub(super) fn import(
     let options = Options { epoch: nanoseconds(arguments.epoch), node: arguments.node.clone(), base };
     let unreadable = |source| Error::Read { path: path.clone(), source };
     let file = File::open(path).map_err(unreadable)?;
-    let mut reader = Reader::new(BufReader::with_capacity(256 << 10, Counted { file, progress }), base, mode);
+    let mut reader =
+        Reader::new(BufReader::with_capacity(256 << 10, CountingReader { file, progress }), base, mode);
     let mut report = Report::default();
     let mut stopped = None;
     let imported = import_into(&mut reader, builder, options, |line, damage| {
@@ -52,12 +53,12 @@ pub(super) fn import(
 }
 
 /// Reader that reports the number of bytes read.
-struct Counted<P> {
+struct CountingReader<P> {
     file: File,
     progress: P,
 }
 
-impl<P: Fn(u64)> Read for Counted<P> {
+impl<P: Fn(u64)> Read for CountingReader<P> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let bytes = self.file.read(to)?;
         (self.progress)(bytes as u64);

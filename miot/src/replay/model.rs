@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 
 pub(super) fn task(model: &Model) -> anyhow::Result<ReplayTask> {
     model.placed().context("the model cannot be replayed")?;
-    let mut made = Maker {
+    let mut made = StepBuilder {
         model,
         planner: Planner::new().context("cannot plan")?,
         needs: InitialFiles::default(),
@@ -29,13 +29,13 @@ pub(super) fn task(model: &Model) -> anyhow::Result<ReplayTask> {
         made.phase(family, nth)?;
     }
     made.close_all()?;
-    let Maker { planner, needs, made_otherwise, .. } = made;
+    let StepBuilder { planner, needs, made_otherwise, .. } = made;
     let plan = planner.finish().context("cannot write the plan")?;
     ensure!(plan.steps > 0, "the model has no phases, so there is nothing to replay");
     Ok(ReplayTask { plan, needs, not_replayed: BTreeMap::new(), made_otherwise, missing: Missing::default() })
 }
 
-struct Maker<'a> {
+struct StepBuilder<'a> {
     model: &'a Model,
     planner: Planner,
     needs: InitialFiles,
@@ -47,7 +47,7 @@ struct Maker<'a> {
     made_otherwise: BTreeMap<String, u64>,
 }
 
-impl Maker<'_> {
+impl StepBuilder<'_> {
     fn phase(&mut self, family: &Phase, nth: u64) -> anyhow::Result<()> {
         let measured = family.measured.unwrap_or_default();
         let nanoseconds = |seconds: f64| (seconds * 1e9) as i64;

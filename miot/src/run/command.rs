@@ -34,22 +34,22 @@ impl std::error::Error for NotRunnable {}
 
 /// Reason why a command that can be started cannot be traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blind {
+pub(crate) enum UntraceableReason {
     /// No dynamic loader, so no preloading.
     Static,
     /// The loader ignores `LD_PRELOAD` for programs that gain privileges.
     Privileged,
 }
 
-impl std::fmt::Display for Blind {
+impl std::fmt::Display for UntraceableReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Blind::Static => {
+            UntraceableReason::Static => {
                 "is statically linked: LD_PRELOAD cannot see its calls. Programs it starts are traced if they \
                  are dynamic. To see it, trace below the program (a FUSE or file-system-client hook) or link \
                  it with libmiot"
             }
-            Blind::Privileged => {
+            UntraceableReason::Privileged => {
                 "gains privileges when it starts (set-uid, set-gid or file capabilities): the loader ignores \
                  LD_PRELOAD for it. Run it as the user it changes to, or trace below it (a FUSE or \
                  file-system-client hook)"
@@ -97,7 +97,7 @@ pub(crate) fn find(command: &OsStr) -> Result<PathBuf, NotRunnable> {
 
 /// Returns why preloading cannot work for this file, if so. For a script the interpreter is
 /// checked.
-pub(crate) fn blind(program: &Path) -> anyhow::Result<Option<Blind>> {
+pub(crate) fn untraceable_reason(program: &Path) -> anyhow::Result<Option<UntraceableReason>> {
     let mut head = Vec::new();
     let file = File::open(program).with_context(|| format!("cannot read {}", program.display()))?;
     file.take(64 * 1024).read_to_end(&mut head)?;
@@ -107,13 +107,13 @@ pub(crate) fn blind(program: &Path) -> anyhow::Result<Option<Blind>> {
         return match interpreter {
             Some(interpreter) if !interpreter.starts_with(b"#!") => {
                 let interpreter = Path::new(OsStr::from_bytes(interpreter));
-                if is_script(interpreter) { Ok(None) } else { blind(interpreter) }
+                if is_script(interpreter) { Ok(None) } else { untraceable_reason(interpreter) }
             }
             _ => Ok(None),
         };
     }
     if is_dynamic(&head) == Some(false) {
-        return Ok(Some(Blind::Static));
+        return Ok(Some(UntraceableReason::Static));
     }
     let metadata = std::fs::metadata(program)?;
     let mode = metadata.permissions().mode();
@@ -122,7 +122,7 @@ pub(crate) fn blind(program: &Path) -> anyhow::Result<Option<Blind>> {
     let gains_group = mode & 0o2010 == 0o2010 && metadata.gid() != gid;
     let gains_capabilities =
         uid != 0 && rustix::fs::getxattr(program, "security.capability", &mut [0u8; 64][..]).is_ok();
-    Ok((gains_user || gains_group || gains_capabilities).then_some(Blind::Privileged))
+    Ok((gains_user || gains_group || gains_capabilities).then_some(UntraceableReason::Privileged))
 }
 
 fn is_script(path: &Path) -> bool {
@@ -162,11 +162,11 @@ mod tests {
 
     #[test]
     fn dynamic_programs_and_scripts_are_traceable() {
-        assert_eq!(blind(Path::new("/bin/sh")).unwrap(), None);
+        assert_eq!(untraceable_reason(Path::new("/bin/sh")).unwrap(), None);
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script");
         std::fs::write(&script, "#! /bin/sh -e\ntrue\n").unwrap();
-        assert_eq!(blind(&script).unwrap(), None);
+        assert_eq!(untraceable_reason(&script).unwrap(), None);
     }
 
     #[test]

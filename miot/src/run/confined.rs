@@ -12,7 +12,7 @@ pub(crate) const SECCOMP_ENV: &str = "MIOT_SECCOMP";
 
 /// Returns the value of [`SECCOMP_ENV`] for the hook; `None` if there is no filter, or the user has
 /// set the variable.
-pub(crate) fn word(hooks: &OsStr) -> Option<&'static str> {
+pub(crate) fn seccomp_value(hooks: &OsStr) -> Option<&'static str> {
     if !is_confined() || std::env::var_os(SECCOMP_ENV).is_some() {
         return None;
     }

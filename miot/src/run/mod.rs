@@ -98,9 +98,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(refused.exit));
         }
     };
-    let blind = command::blind(&program).unwrap_or(None);
-    if let Some(blind) = blind {
-        eprintln!("miot: warning: {} {blind}", program.display());
+    let reason = command::untraceable_reason(&program).unwrap_or(None);
+    if let Some(reason) = reason {
+        eprintln!("miot: warning: {} {reason}", program.display());
     }
     let libraries = hook::libraries(&arguments.hook)?;
     let output = output_dir(arguments.output.as_deref())?;
@@ -249,8 +249,8 @@ async fn run_command(
     let hooks = libraries.iter().map(|library| library.as_os_str()).collect::<Vec<_>>().join(OsStr::new(":"));
     command.env("LD_PRELOAD", joined(&hooks, std::env::var_os("LD_PRELOAD").as_deref()));
     command.env(DIR_ENV, shared);
-    if let Some(word) = confined::word(&hooks) {
-        command.env(confined::SECCOMP_ENV, word);
+    if let Some(value) = confined::seccomp_value(&hooks) {
+        command.env(confined::SECCOMP_ENV, value);
     }
     if arguments.communication {
         command.env("MIOT_MPI_COMMUNICATION", "1");

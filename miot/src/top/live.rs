@@ -2,7 +2,7 @@
 
 use super::update::{Order, SourceState, Update, UpdateError};
 use crate::chain;
-use crate::remote::{Stream, Tls, ask, operator, strange};
+use crate::remote::{Stream, Tls, ask, operator, unexpected_reply};
 use miot_proto::activity::{ActivityWindow, ClusterActivity};
 use miot_proto::command::{OperatorReply, OperatorRequest};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
@@ -36,7 +36,9 @@ impl Live {
     pub(crate) fn ask(&mut self, window: ActivityWindow) -> anyhow::Result<ClusterActivity> {
         let mut stream = self.stream.take().map_or_else(|| self.call(), Ok)?;
         let request = OperatorRequest::Watch { window, top: 100, step: 1, steps: HISTORY };
-        let OperatorReply::Watched(watched) = ask(&mut *stream, &request)? else { return Err(strange()) };
+        let OperatorReply::Watched(watched) = ask(&mut *stream, &request)? else {
+            return Err(unexpected_reply());
+        };
         self.stream = Some(stream);
         Ok(*watched)
     }

@@ -127,7 +127,7 @@ fn lines_that_are_damaged_are_told_and_left_out_or_refused() {
     fs::write(&file, text).unwrap();
     let ended = import(&trace, &[&file]).success();
     assert!(ended.stdout.starts_with("2 requests of 1 process"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("2 of 5 lines not understood"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("2 of 5 lines could not be parsed"), "{}", ended.stdout);
     assert!(ended.stdout.contains("log, line 2: arguments without an end"), "{}", ended.stdout);
     assert!(!ended.stdout.contains('\u{1b}'));
     assert_eq!(events(&trace).len(), 2);
@@ -191,7 +191,7 @@ fn darshan_text_of_both_layers() {
             "n17 0 posix pread Some(0) Some(100) 1000000000 500000000",
         ]
     );
-    assert!(told.contains("1 of 26 lines not understood") && told.contains("line 26:"), "{told}");
+    assert!(told.contains("1 of 26 lines could not be parsed") && told.contains("line 26:"), "{told}");
     assert!(told.contains("1 records with another number of requests than they say"), "{told}");
 }
 

@@ -114,7 +114,7 @@ fn options_that_make_no_sense_are_refused() {
     let place = Place::new("options");
     let trace = place.traced(0, "strided 1 1 1 0");
     for (options, said) in [
-        (&["--interval", "0s"][..], "longer than nothing"),
+        (&["--interval", "0s"][..], "expected an interval above 0"),
         (&["--interval", "5 bananas"], "a duration such as"),
         (&["--by", "job"], "cannot be used with"),
         (&["--job", "7"], "cannot be used with"),

@@ -53,7 +53,7 @@ impl Remote {
             file.set_path(&format!("{}/{table}/{name}", url.path().trim_end_matches('/')));
             file
         };
-        let (missing, wanted) = wanted(&holds);
+        let (missing, wanted) = select_files(&holds);
         let files = wanted
             .into_iter()
             .map(|(table, names)| (table, names.iter().map(|name| file(table, name)).collect()));
@@ -97,7 +97,9 @@ async fn list(store: &dyn ObjectStore, folder: &Key) -> object_store::Result<Vec
 }
 
 /// Returns the missing sealed parts and the valid files, by the rules of `miot_trace_store`.
-fn wanted(holds: &BTreeMap<Table, Vec<(String, TableFile)>>) -> (MissingParts, BTreeMap<Table, Vec<String>>) {
+fn select_files(
+    holds: &BTreeMap<Table, Vec<(String, TableFile)>>,
+) -> (MissingParts, BTreeMap<Table, Vec<String>>) {
     let of = |table: Table| holds.get(&table).into_iter().flatten();
     let carried = |(_, holds): &(String, TableFile)| match holds {
         TableFile::Carried(first) => Some(*first),
@@ -149,7 +151,7 @@ mod tests {
             ),
             (Table::Files, names(&["carried-000002.parquet", "part-000003.parquet", "part-000004.parquet"])),
         ]);
-        let (missing, wanted) = wanted(&all);
+        let (missing, wanted) = select_files(&all);
         assert!(missing.is_empty());
         assert_eq!(wanted[&Table::Events], ["part-000002.parquet", "part-000003.parquet"]);
         assert_eq!(wanted[&Table::Threads], ["carried-000002.parquet"]);
@@ -166,7 +168,7 @@ mod tests {
                 (Table::Events, events.collect::<Vec<_>>()),
                 (Table::Threads, carried.into_iter().collect()),
             ];
-            let missing = wanted(&BTreeMap::from(all)).0;
+            let missing = select_files(&BTreeMap::from(all)).0;
             missing.ranges().iter().cloned().flatten().collect::<Vec<u64>>()
         };
         assert_eq!(missing(&[], None), [0; 0]);

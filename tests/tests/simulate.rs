@@ -369,7 +369,11 @@ fn what_cannot_be_simulated_is_told() {
     fails(&["simulate", "--like", "upw", "--set", "cash.size=1"], 1, "no such parameter");
     fails(&["simulate", "--like", "upw", "--config", "wrong.toml"], 1, "cash");
     fails(&["simulate", "--like", "upw", "--cache", "1M,2M", "--explain"], 1, "a single simulation");
-    fails(&["simulate", "--like", "upw", "--storage", "cray,nvme", "--over-time", "5"], 1, "a single simulation");
+    fails(
+        &["simulate", "--like", "upw", "--storage", "cray,nvme", "--over-time", "5"],
+        1,
+        "a single simulation",
+    );
     fails(&["simulate", "--storage", "cray,nvme", "--print-config"], 1, "a single --storage");
     fails(&["simulate", "--like", "upw", "--set", "disk.link_rate=1M"], 1, "disk.queue");
     std::fs::write(place.join("damaged"), "C0 0 0 200 0 1 0 1 1 0\nC0 zz\n").unwrap();

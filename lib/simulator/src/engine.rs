@@ -178,23 +178,7 @@ impl<O: Observer> Engine<'_, O> {
                     }
                 }
                 Phase::Accessed(progress) => {
-                    let is_free_of_cost = task.access.as_ref().is_none_or(|access| access.cost == 0);
-                    task.phase = match progress {
-                        Progress::Done => task.after_request(),
-                        Progress::NoRoom | Progress::Locked => Phase::Access,
-                    };
-                    if task.waits > 0 {
-                        task.totals.waits += 1;
-                        task.blocked = true;
-                        let transfers = task.waits;
-                        self.storage.observer.see(self.now, Step::Block { process, transfers });
-                        return self.leave(cpu);
-                    }
-                    // Moving data may have freed a block.
-                    if progress == Progress::NoRoom && is_free_of_cost {
-                        task.totals.room_waits += 1;
-                        self.storage.observer.see(self.now, Step::NoRoom { process });
-                        self.space_waiters.push_back(process);
+                    if self.is_blocked_by_access(process, progress) {
                         return self.leave(cpu);
                     }
                     if !self.space_waiters.is_empty() && self.storage.has_room() {
@@ -202,20 +186,53 @@ impl<O: Observer> Engine<'_, O> {
                     }
                 }
                 Phase::End => {
-                    if task.later > 0 {
-                        task.ending = true;
-                        let transfers = task.later;
-                        self.storage.observer.see(self.now, Step::Block { process, transfers });
-                        return self.leave(cpu);
-                    }
-                    task.totals.ended = self.now;
-                    self.running -= 1;
-                    self.elapsed = self.now;
-                    self.storage.observer.see(self.now, Step::End { process });
+                    self.end(process);
                     return self.leave(cpu);
                 }
             }
         }
+    }
+
+    /// Chooses the phase after a step of an access. Returns true if the process must wait, for
+    /// transfers or for a free block.
+    #[inline]
+    fn is_blocked_by_access(&mut self, process: u32, progress: Progress) -> bool {
+        let task = &mut self.tasks[process as usize];
+        let is_free_of_cost = task.access.as_ref().is_none_or(|access| access.cost == 0);
+        task.phase = match progress {
+            Progress::Done => task.after_request(),
+            Progress::NoRoom | Progress::Locked => Phase::Access,
+        };
+        if task.waits > 0 {
+            task.totals.waits += 1;
+            task.blocked = true;
+            let transfers = task.waits;
+            self.storage.observer.see(self.now, Step::Block { process, transfers });
+            return true;
+        }
+        // Moving data may have freed a block.
+        if progress == Progress::NoRoom && is_free_of_cost {
+            task.totals.room_waits += 1;
+            self.storage.observer.see(self.now, Step::NoRoom { process });
+            self.space_waiters.push_back(process);
+            return true;
+        }
+        false
+    }
+
+    /// Ends a process, or lets it wait for its remaining transfers.
+    fn end(&mut self, process: u32) {
+        let task = &mut self.tasks[process as usize];
+        if task.later > 0 {
+            task.ending = true;
+            let transfers = task.later;
+            self.storage.observer.see(self.now, Step::Block { process, transfers });
+            return;
+        }
+        task.totals.ended = self.now;
+        self.running -= 1;
+        self.elapsed = self.now;
+        self.storage.observer.see(self.now, Step::End { process });
     }
 
     #[inline]

@@ -14,7 +14,7 @@ use miot_fs_contents::{
     walk,
 };
 use miot_trace_events::Format;
-use rustix::fs::{CWD, Mode, OFlags, StatxAttributes, fstatfs, openat};
+use rustix::fs::{CWD, Mode, OFlags, StatFs, StatxAttributes, fstatfs, openat};
 use std::io::Write as _;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -141,11 +141,8 @@ fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>>
             "miot: {shown} is a {kind} file system: the kernel generates its files, and their sizes are not meaningful"
         );
     }
-    // For a walk of a whole file system, the total comes from statfs.
-    let whole = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) && !arguments.cross;
-    let inodes = statfs.f_files.saturating_sub(statfs.f_ffree);
-    let estimate = (whole && statfs.f_files > 0).then_some(inodes);
-
+    let is_whole = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) && !arguments.cross;
+    let estimate = is_whole.then(|| used_inodes(&statfs)).flatten();
     let (device, inode) = walk::inode(&stat);
     let path = std::os::unix::ffi::OsStrExt::as_bytes(directory.as_os_str());
     let identity = Identity {
@@ -187,10 +184,7 @@ fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>>
     };
     let ended = watched(&walk, threads, estimate, arguments.checkpoint_every, save)?;
     if !ended {
-        match &arguments.checkpoint {
-            Some(path) => eprintln!("miot: interrupted; use --resume to continue from {}", path.display()),
-            None => eprintln!("miot: interrupted; with --checkpoint FILE it could be resumed"),
-        }
+        explain_interruption(arguments.checkpoint.as_deref());
         return Ok(None);
     }
     let figures = walk.figures();
@@ -211,6 +205,18 @@ fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>>
         errors: figures.errors.rows,
         contents: figures.contents,
     }))
+}
+
+/// Returns the number of inodes in use, if the file system reports it.
+fn used_inodes(statfs: &StatFs) -> Option<u64> {
+    (statfs.f_files > 0).then(|| statfs.f_files.saturating_sub(statfs.f_ffree))
+}
+
+fn explain_interruption(checkpoint: Option<&Path>) {
+    match checkpoint {
+        Some(path) => eprintln!("miot: interrupted; use --resume to continue from {}", path.display()),
+        None => eprintln!("miot: interrupted; with --checkpoint FILE it could be resumed"),
+    }
 }
 
 /// Returns the checkpoint to continue from, if there is one and `--resume` was given.

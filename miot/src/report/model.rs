@@ -210,6 +210,33 @@ impl Files {
     }
 }
 
+impl Files {
+    /// Returns the accesses to the files that moved the most bytes. Reads the trace again if one of
+    /// them has no grid yet.
+    fn accesses(
+        &mut self,
+        source: &Source,
+        reader: &Reader,
+        names: &FileNames,
+    ) -> anyhow::Result<Vec<FileAccesses>> {
+        let shown = self.top(names);
+        if shown.iter().any(|file| self.by_id[file].grid.is_none()) {
+            self.by_id.retain(|file, _| shown.contains(file));
+            self.by_id.values_mut().for_each(|of| of.grid = None);
+            each(source, reader, &mut |_| (), &mut |event, place, outermost| {
+                let of = event.file.filter(|_| outermost).and_then(|file| self.by_id.get_mut(&file));
+                of.into_iter().for_each(|of| Grid::add(&mut of.grid, event, place));
+            })?;
+        }
+        let accesses = shown.iter().filter_map(|file| {
+            let of = self.by_id.get(file)?;
+            let path = names.get(*file).unwrap_or_default().to_owned();
+            Some(FileAccesses { file: *file, path, bytes: of.bytes, accesses: of.grid.as_ref()?.finish() })
+        });
+        Ok(accesses.collect())
+    }
+}
+
 /// Reads a trace with two threads besides the decoding thread.
 pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     let reader = source.open()?;
@@ -246,21 +273,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     for losses in reader.table(Table::Losses)? {
         summary.add_losses(&losses);
     }
-    let shown = files.top(&names);
-    if shown.iter().any(|file| files.by_id[file].grid.is_none()) {
-        files.by_id.retain(|file, _| shown.contains(file));
-        files.by_id.values_mut().for_each(|of| of.grid = None);
-        each(source, &reader, &mut |_| (), &mut |event, place, outermost| {
-            let of = event.file.filter(|_| outermost).and_then(|file| files.by_id.get_mut(&file));
-            of.into_iter().for_each(|of| Grid::add(&mut of.grid, event, place));
-        })?;
-    }
-    let accesses = shown.iter().filter_map(|file| {
-        let of = files.by_id.get(file)?;
-        let path = names.get(*file).unwrap_or_default().to_owned();
-        Some(FileAccesses { file: *file, path, bytes: of.bytes, accesses: of.grid.as_ref()?.finish() })
-    });
-    let accesses = accesses.collect();
+    let accesses = files.accesses(source, &reader, &names)?;
     let mut summary = summary.finish(&names, &processes, rows);
     let nodes = nodes(&summary);
     summary.processes.truncate(rows);

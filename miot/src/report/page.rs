@@ -100,23 +100,49 @@ fn tiles(html: &mut String, model: &Model) {
 
 fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
     *html += "<nav aria-label=\"sections\"><a href=\"#findings\">Findings</a><a href=\"#time\">Over time</a><a href=\"#accesses\">Access patterns</a><a href=\"#files\">Files</a><a href=\"#ranks\">Ranks</a><a href=\"#cluster\">Nodes and jobs</a><a href=\"#operations\">Operations</a></nav>\n";
-    let interval = span(model.course.interval.unsigned_abs());
     findings(html, model);
+    time_section(html, model, plots);
+    access_section(html, model, plots);
+    let _ = writeln!(
+        html,
+        "<section id=\"files\"><h2>Files</h2>{}{}{}</section>",
+        tables::files(model),
+        tables::counted_files(model),
+        notes(model)
+    );
+    rank_section(html, model, plots);
+    let _ = writeln!(
+        html,
+        "<section id=\"cluster\"><h2>Nodes and jobs</h2>{}{}</section>",
+        tables::nodes(model),
+        tables::jobs(model).unwrap_or_default()
+    );
+    let _ = writeln!(
+        html,
+        "<section id=\"operations\"><h2>Operations</h2>{}</section>",
+        tables::operations(model)
+    );
+}
+
+/// Returns the legend of a plot.
+fn keys(plots: &[Plot], name: &str) -> String {
+    let keys = plots.iter().find(|plot| plot.name == name).map_or(&[][..], |plot| &plot.keys);
+    let spans = keys.iter().map(|(LegendEntry::Area(class, text) | LegendEntry::Line(class, text))| {
+        format!("<span class=\"key {class}\">{text}</span>")
+    });
+    spans.collect()
+}
+
+fn time_section(html: &mut String, model: &Model, plots: &[Plot]) {
+    let interval = span(model.course.interval.unsigned_abs());
     *html += "<section id=\"time\"><h2>Over time</h2>";
-    let keys = |name: &str| -> String {
-        let keys = plots.iter().find(|plot| plot.name == name).map_or(&[][..], |plot| &plot.keys);
-        let spans = keys.iter().map(|(LegendEntry::Area(class, text) | LegendEntry::Line(class, text))| {
-            format!("<span class=\"key {class}\">{text}</span>")
-        });
-        spans.collect()
-    };
     figure(
         html,
         plots,
         "throughput",
         &format!(
             "Bytes per second: {} Each step is {interval}; the bytes of a request are spread evenly over the time that it took.",
-            keys("throughput")
+            keys(plots, "throughput")
         ),
     );
     figure(
@@ -125,7 +151,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         "operations",
         &format!(
             "Operations per second: {} Each step is {interval}. A call of one layer may consist of calls of the next layer, so layers must not be added.",
-            keys("operations")
+            keys(plots, "operations")
         ),
     );
     figure(
@@ -134,7 +160,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         "latency",
         &format!(
             "Duration of requests by completion time; darker is more, on a logarithmic scale. {}",
-            keys("latency")
+            keys(plots, "latency")
         ),
     );
     bursts(html, model, plots);
@@ -144,17 +170,21 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         "sizes",
         &format!(
             "Number of requests by bytes moved: {} The bins are those of Darshan, separately for each layer.",
-            keys("sizes")
+            keys(plots, "sizes")
         ),
     );
-    *html += "</section>\n<section id=\"accesses\"><h2>Access patterns</h2>";
+    *html += "</section>\n";
+}
+
+fn access_section(html: &mut String, model: &Model, plots: &[Plot]) {
+    *html += "<section id=\"accesses\"><h2>Access patterns</h2>";
     if model.accesses.is_empty() {
         *html += "<p>No request moved bytes at a known offset.</p>";
     } else {
         let _ = write!(
             html,
             "<p>Offset against time of the files that moved the most bytes: {} A rising line is sequential access, parallel or dotted lines are strided, a cloud is random. Every request marks the fields of a grid ({} by {} at most) that its bytes and its time touch, so no request is left out, and many in one place are one mark.</p><div class=\"pairs\">",
-            keys("accesses-1"),
+            keys(plots, "accesses-1"),
             miot_trace_analysis::offsets::COLUMNS,
             miot_trace_analysis::offsets::ROWS
         );
@@ -173,13 +203,10 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         }
         *html += "</div>";
     }
-    let _ = writeln!(
-        html,
-        "</section>\n<section id=\"files\"><h2>Files</h2>{}{}{}</section>",
-        tables::files(model),
-        tables::counted_files(model),
-        notes(model)
-    );
+    *html += "</section>\n";
+}
+
+fn rank_section(html: &mut String, model: &Model, plots: &[Plot]) {
     *html += "<section id=\"ranks\"><h2>Processes and ranks</h2>";
     let ranks = &model.rank_times;
     let who = if ranks.are_ranks { "rank" } else { "process" };
@@ -191,20 +218,9 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         html,
         plots,
         "ranks",
-        &format!("Of each {who} in the layer {}, in order: {}{together}", ranks.layer, keys("ranks")),
+        &format!("Of each {who} in the layer {}, in order: {}{together}", ranks.layer, keys(plots, "ranks")),
     );
     let _ = writeln!(html, "{}{}</section>", tables::processes(model), tables::counted_ranks(model));
-    let _ = writeln!(
-        html,
-        "<section id=\"cluster\"><h2>Nodes and jobs</h2>{}{}</section>",
-        tables::nodes(model),
-        tables::jobs(model).unwrap_or_default()
-    );
-    let _ = writeln!(
-        html,
-        "<section id=\"operations\"><h2>Operations</h2>{}</section>",
-        tables::operations(model)
-    );
 }
 
 /// Writes the findings, each with its evidence, advice and rule.

@@ -15,11 +15,11 @@ use clap::Args;
 use figment::Figment;
 use figment::providers::{Format as _, Serialized, Toml};
 use miot_simulator::generate::MODELS;
-use miot_simulator::{Config, presets, simulate_observed};
+use miot_simulator::{Config, Outcome, Workload, presets, simulate_observed};
 use miot_trace_events::Format;
-use parameters::Vary;
+use parameters::{Point, Vary};
 use std::collections::BTreeMap;
-use std::io::{BufWriter, Write as _};
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -140,6 +140,35 @@ impl Arguments {
     }
 }
 
+/// Returns the plot of one simulation over time, or of several by their parameters.
+fn plot(outcomes: &[Outcome], points: &[Point], vary: &[Vary], storage: &[String]) -> String {
+    match outcomes {
+        [only] if vary.is_empty() => {
+            plots::over_time(only, &format!("Bytes over time, {}", storage.join(", ")))
+        }
+        several => {
+            let labels: Vec<_> = points.iter().map(|point| tables::labels(vary, point).join(" ")).collect();
+            let names: Vec<_> = vary.iter().map(|vary| vary.key.as_str()).collect();
+            plots::of_sweep(several, &labels, &names.join(" "))
+        }
+    }
+}
+
+/// Simulates, and prints each step.
+fn simulate_explained(config: &Config, workload: &Workload, out: &mut impl Write) -> anyhow::Result<Outcome> {
+    let mut failed = None;
+    let outcome = simulate_observed(config, workload, |time, step| {
+        if failed.is_none() {
+            failed = writeln!(out, "{}", explain::StepLine(time, step)).err();
+        }
+    })?;
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    writeln!(out)?;
+    Ok(outcome)
+}
+
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let (machines, vary) = arguments.machines()?;
     let mut out = BufWriter::new(Out::new(arguments.format == Format::Json));
@@ -166,34 +195,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         programs::gather(&arguments.traces, &arguments.like, arguments.copies, arguments.together)?;
     let workload = &programs.workload;
     let outcomes = if arguments.explain {
-        let mut failed = None;
-        let outcome = simulate_observed(&points[0].config, workload, |time, step| {
-            if failed.is_none() {
-                failed = writeln!(out, "{}", explain::StepLine(time, step)).err();
-            }
-        })?;
-        if let Some(error) = failed {
-            return Err(error.into());
-        }
-        writeln!(out)?;
-        vec![outcome]
+        vec![simulate_explained(&points[0].config, workload, &mut out)?]
     } else {
         let jobs =
             arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         sweep::run(&points, workload, jobs)?
     };
     if let Some(file) = &arguments.plot {
-        let svg = match outcomes.as_slice() {
-            [only] if is_single => {
-                plots::over_time(only, &format!("Bytes over time, {}", arguments.storage.join(", ")))
-            }
-            several => {
-                let labels: Vec<_> =
-                    points.iter().map(|point| tables::labels(&vary, point).join(" ")).collect();
-                let names: Vec<_> = vary.iter().map(|vary| vary.key.as_str()).collect();
-                plots::of_sweep(several, &labels, &names.join(" "))
-            }
-        };
+        let svg = plot(&outcomes, &points, &vary, &arguments.storage);
         std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))?;
     }
     let rows = || -> Vec<_> {

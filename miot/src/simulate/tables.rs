@@ -29,6 +29,26 @@ pub(super) fn write(outcome: &Outcome, workload: &Workload, out: &mut impl Write
         writeln!(out, "the last write was on disk {} later", time(outcome.drained - outcome.elapsed))?;
     }
     writeln!(out)?;
+    write_processors(outcome, out)?;
+    writeln!(out)?;
+    write_processes(outcome, out)?;
+    writeln!(out)?;
+    write_cache(outcome, out)?;
+    let disk = &outcome.disk;
+    writeln!(
+        out,
+        "disks: {} reads ({}), {} writes ({}), busy {}, {} in queues, at most {} in one",
+        disk.reads,
+        bytes(disk.bytes_read as f64),
+        disk.writes,
+        bytes(disk.bytes_written as f64),
+        time(disk.busy),
+        time(disk.queued),
+        disk.longest_queue
+    )
+}
+
+fn write_processors(outcome: &Outcome, out: &mut impl Write) -> std::io::Result<()> {
     let header = ["processor", "computing", "overhead", "idle", "switches", "interrupts"].map(str::to_owned);
     let rows = outcome.processors.iter().enumerate().map(|(nth, processor)| {
         [
@@ -40,8 +60,10 @@ pub(super) fn write(outcome: &Outcome, workload: &Workload, out: &mut impl Write
             processor.interrupts.to_string(),
         ]
     });
-    table(out, header, rows.collect())?;
-    writeln!(out)?;
+    table(out, header, rows.collect())
+}
+
+fn write_processes(outcome: &Outcome, out: &mut impl Write) -> std::io::Result<()> {
     let header = [
         "process",
         "started",
@@ -74,36 +96,29 @@ pub(super) fn write(outcome: &Outcome, workload: &Workload, out: &mut impl Write
             process.room_waits.to_string(),
         ]
     });
-    table(out, header.map(str::to_owned), rows.collect())?;
-    writeln!(out)?;
-    let (cache, disk) = (&outcome.cache, &outcome.disk);
-    if cache.read > 0 {
-        writeln!(
-            out,
-            "cache: {} blocks read: {} hits in memory, {} in SSD, {} on their way, {} misses: {} found",
-            cache.read,
-            cache.memory_hits,
-            cache.ssd_hits,
-            cache.late_hits,
-            cache.misses,
-            percent(cache.hit_ratio().unwrap_or(0.0))
-        )?;
-        if cache.read_ahead > 0 {
-            let used = cache.read_ahead_used as f64 / cache.read_ahead as f64;
-            writeln!(out, "read-ahead: {} blocks, {} of them used", cache.read_ahead, percent(used))?;
-        }
+    table(out, header.map(str::to_owned), rows.collect())
+}
+
+fn write_cache(outcome: &Outcome, out: &mut impl Write) -> std::io::Result<()> {
+    let cache = &outcome.cache;
+    if cache.read == 0 {
+        return Ok(());
     }
     writeln!(
         out,
-        "disks: {} reads ({}), {} writes ({}), busy {}, {} in queues, at most {} in one",
-        disk.reads,
-        bytes(disk.bytes_read as f64),
-        disk.writes,
-        bytes(disk.bytes_written as f64),
-        time(disk.busy),
-        time(disk.queued),
-        disk.longest_queue
-    )
+        "cache: {} blocks read: {} hits in memory, {} in SSD, {} on their way, {} misses: {} found",
+        cache.read,
+        cache.memory_hits,
+        cache.ssd_hits,
+        cache.late_hits,
+        cache.misses,
+        percent(cache.hit_ratio().unwrap_or(0.0))
+    )?;
+    if cache.read_ahead > 0 {
+        let used = cache.read_ahead_used as f64 / cache.read_ahead as f64;
+        writeln!(out, "read-ahead: {} blocks, {} of them used", cache.read_ahead, percent(used))?;
+    }
+    Ok(())
 }
 
 /// Row of a table of several simulations.

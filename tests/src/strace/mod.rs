@@ -1,7 +1,6 @@
 //! The other witness: what `strace` saw of the same run.
 
 mod calls;
-pub mod errno;
 mod model;
 pub mod parse;
 mod state;

@@ -72,7 +72,7 @@ fn call(text: &str) -> Option<Option<Call>> {
         && let Some(name) = rest.split_whitespace().next()
         && name.starts_with('E')
     {
-        result = -i64::from(super::errno::number(name)?);
+        result = -i64::from(miot_proto::errno::number(name)?);
     }
     let result_path = rest.strip_prefix('<').and_then(|r| r.split_once('>')).map(|(path, _)| unescape(path));
     Some(Some(Call { line: 0, began: 0, tid: 0, name: name.to_owned(), args, result, result_path }))

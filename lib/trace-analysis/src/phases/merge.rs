@@ -209,6 +209,41 @@ pub(super) fn template(path: &str) -> String {
 
 fn families(members: &[RankRuns], phases: &Phases<'_>) -> Vec<Family> {
     let path = |file: u64| phases.files.get(file).map_or_else(|| format!("file {file}"), str::to_owned);
+    let mut families = Vec::new();
+    for (kind, mut cursors) in runs_by_signature(members, &path) {
+        loop {
+            cursors.retain(|of_member| !of_member.is_empty());
+            let heads = cursors.iter().enumerate().map(|(i, of_member)| (i, &of_member[0]));
+            let Some((seed, _)) = heads.min_by_key(|(_, head)| begin(members, head)) else { break };
+            let (chosen, count) = parallel_runs(members, &cursors, seed, &phases.views);
+            let parts: Vec<&Cursor> = chosen.iter().map(|(i, at)| &cursors[*i][*at]).collect();
+            let mut family = family(members, &parts, count, phases);
+            if !kind.is_shared {
+                family.phase.sharing = Sharing::Unique;
+            }
+            family.path = path(members[parts[0].member].runs[parts[0].run].patterns[0].key.file);
+            let names: HashSet<String> =
+                parts.iter().map(|c| path(members[c.member].runs[c.run].patterns[0].key.file)).collect();
+            family.phase.file =
+                names.into_iter().reduce(|one, other| series::common_name(&one, &other)).unwrap_or_default();
+            families.push(family);
+            for (i, at) in chosen {
+                cursors[i][at].used += count;
+                if unused(members, &cursors[i][at]) == 0 {
+                    cursors[i].remove(at);
+                }
+            }
+        }
+    }
+    families
+}
+
+/// Groups the runs of all processes by file and operations, each group by process. A file of one
+/// process belongs to the group of its name without numbers.
+fn runs_by_signature(
+    members: &[RankRuns],
+    path: &dyn Fn(u64) -> String,
+) -> BTreeMap<RunSignature, Vec<Vec<Cursor>>> {
     let mut users: HashMap<String, (usize, bool)> = HashMap::new();
     for (number, member) in members.iter().enumerate() {
         for file in member.runs.iter().map(|run| run.patterns[0].key.file).collect::<HashSet<_>>() {
@@ -235,63 +270,52 @@ fn families(members: &[RankRuns], phases: &Phases<'_>) -> Vec<Family> {
             }
         }
     }
-    let mut families = Vec::new();
-    for (kind, mut cursors) in kinds {
-        loop {
-            cursors.retain(|of_member| !of_member.is_empty());
-            let heads = cursors.iter().enumerate().map(|(i, of_member)| (i, &of_member[0]));
-            let Some((seed, _)) = heads.min_by_key(|(_, head)| begin(members, head)) else { break };
-            let seed = (cursors[seed][0].member, cursors[seed][0].run, cursors[seed][0].used);
-            let mut chosen: Vec<(usize, usize)> = Vec::new();
-            // Next times of similar runs that have not been reached yet.
-            let mut others: Vec<u64> = Vec::new();
-            for (i, of_member) in cursors.iter().enumerate() {
-                if of_member[0].member == seed.0 {
-                    chosen.push((i, 0));
-                    continue;
-                }
-                let similar = |c: &&Cursor| is_similar(members, seed, c, &phases.views);
-                let candidates = || of_member.iter().take(LOOKED_AT).enumerate().filter(|(_, c)| similar(c));
-                let now = epoch(members, seed, 0);
-                let of = |c: &Cursor| epoch(members, (c.member, c.run, c.used), 0);
-                match candidates().find(|(_, c)| now.is_none() || of(c).is_none_or(|it| Some(it) == now)) {
-                    Some((at, _)) => chosen.push((i, at)),
-                    None => {
-                        others.extend(candidates().filter_map(|(_, c)| of(c)).filter(|it| Some(*it) > now))
-                    }
-                }
-            }
-            let left = |cursor: &Cursor| members[cursor.member].runs[cursor.run].count - cursor.used;
-            let count = chosen.iter().map(|(i, at)| left(&cursors[*i][*at])).min().unwrap_or(1);
-            let in_step = |nth: u64| {
-                let Some(now) = epoch(members, seed, nth) else { return true };
-                let of = |(i, at): &(usize, usize)| {
-                    let cursor = &cursors[*i][*at];
-                    epoch(members, (cursor.member, cursor.run, cursor.used), nth)
-                };
-                chosen.iter().all(|it| of(it).is_none_or(|it| it == now)) && others.iter().all(|it| *it > now)
-            };
-            let count = (1..count).find(|nth| !in_step(*nth)).unwrap_or(count);
-            let parts: Vec<&Cursor> = chosen.iter().map(|(i, at)| &cursors[*i][*at]).collect();
-            let mut family = family(members, &parts, count, phases);
-            if !kind.is_shared {
-                family.phase.sharing = Sharing::Unique;
-            }
-            family.path = path(members[parts[0].member].runs[parts[0].run].patterns[0].key.file);
-            let names: HashSet<String> =
-                parts.iter().map(|c| path(members[c.member].runs[c.run].patterns[0].key.file)).collect();
-            family.phase.file =
-                names.into_iter().reduce(|one, other| series::common_name(&one, &other)).unwrap_or_default();
-            families.push(family);
-            for (i, at) in chosen {
-                cursors[i][at].used += count;
-                if left(&cursors[i][at]) == 0 {
-                    cursors[i].remove(at);
-                }
-            }
+    kinds
+}
+
+/// Chooses the runs that form a family with the first run of process `seed`: at most one run of
+/// each process, similar and between the same collective calls. Returns their places, and how many
+/// units they have in common.
+fn parallel_runs(
+    members: &[RankRuns],
+    cursors: &[Vec<Cursor>],
+    seed: usize,
+    views: &Views,
+) -> (Vec<(usize, usize)>, u64) {
+    let seed = (cursors[seed][0].member, cursors[seed][0].run, cursors[seed][0].used);
+    let mut chosen: Vec<(usize, usize)> = Vec::new();
+    // Next times of similar runs that have not been reached yet.
+    let mut others: Vec<u64> = Vec::new();
+    for (i, of_member) in cursors.iter().enumerate() {
+        if of_member[0].member == seed.0 {
+            chosen.push((i, 0));
+            continue;
+        }
+        let similar = |c: &&Cursor| is_similar(members, seed, c, views);
+        let candidates = || of_member.iter().take(LOOKED_AT).enumerate().filter(|(_, c)| similar(c));
+        let now = epoch(members, seed, 0);
+        let of = |c: &Cursor| epoch(members, (c.member, c.run, c.used), 0);
+        match candidates().find(|(_, c)| now.is_none() || of(c).is_none_or(|it| Some(it) == now)) {
+            Some((at, _)) => chosen.push((i, at)),
+            None => others.extend(candidates().filter_map(|(_, c)| of(c)).filter(|it| Some(*it) > now)),
         }
     }
-    families
+    let count = chosen.iter().map(|(i, at)| unused(members, &cursors[*i][*at])).min().unwrap_or(1);
+    let in_step = |nth: u64| {
+        let Some(now) = epoch(members, seed, nth) else { return true };
+        let of = |(i, at): &(usize, usize)| {
+            let cursor = &cursors[*i][*at];
+            epoch(members, (cursor.member, cursor.run, cursor.used), nth)
+        };
+        chosen.iter().all(|it| of(it).is_none_or(|it| it == now)) && others.iter().all(|it| *it > now)
+    };
+    let count = (1..count).find(|nth| !in_step(*nth)).unwrap_or(count);
+    (chosen, count)
+}
+
+/// Returns the number of units of a run that are in no family yet.
+fn unused(members: &[RankRuns], cursor: &Cursor) -> u64 {
+    members[cursor.member].runs[cursor.run].count - cursor.used
 }
 
 /// Returns the time of the next unit of a run, if it is known.

@@ -229,6 +229,28 @@ impl<'a> Fields<'a> {
             Damage::NotANumber { field: self.taken, found: found.escape_default().to_string(), base }
         })
     }
+
+    /// Parses the remaining fields; returns their values and their number. There is room for one
+    /// more than the maximum, so that excess fields are detected.
+    fn numbers(&mut self) -> Result<([u64; 9], usize), Damage> {
+        let (mut values, mut found) = ([0; 9], 0);
+        while let Some(word) = self.word() {
+            if let Some(value) = values.get_mut(found) {
+                *value = self.number(word)?;
+            }
+            found += 1;
+        }
+        Ok((values, found))
+    }
+}
+
+/// Returns the text of a comment without surrounding blanks and carriage returns.
+fn comment(mut text: &[u8]) -> &[u8] {
+    while let [rest @ .., b'\r'] = text {
+        text = rest;
+    }
+    let from = text.iter().position(|byte| !is_blank(byte)).unwrap_or(text.len());
+    &text[from..]
 }
 
 /// Parses a line; returns `None` for a blank one. A damaged line does not change the state.
@@ -243,12 +265,7 @@ fn parse(
     let Some(first) = fields.word() else { return Ok(None) };
     let kind = fields.number(first)?;
     if kind == u64::from(RecordType::COMMENT) {
-        let mut text = fields.rest;
-        while let [rest @ .., b'\r'] = text {
-            text = rest;
-        }
-        let from = text.iter().position(|byte| !is_blank(byte)).unwrap_or(text.len());
-        return Ok(Some(Item::Comment(text[from..].to_vec())));
+        return Ok(Some(Item::Comment(comment(fields.rest).to_vec())));
     }
     let lenient = mode == Mode::Lenient;
     let byte = u8::try_from(kind).ok().and_then(RecordType::from_bits);
@@ -269,15 +286,7 @@ fn parse(
     allow(all & !compression::ALL != 0, Damage::Compression(number))?;
     let has = |bit: u8| all & bit != 0;
 
-    // One more than the maximum, so that excess fields are detected.
-    let mut values = [0; 9];
-    let mut found = 0;
-    while let Some(word) = fields.word() {
-        if let Some(value) = values.get_mut(found) {
-            *value = fields.number(word)?;
-        }
-        found += 1;
-    }
+    let (values, found) = fields.numbers()?;
     let left_out = [
         compression::NO_BLOCK,
         compression::NO_LENGTH,

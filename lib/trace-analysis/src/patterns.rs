@@ -28,7 +28,7 @@
 //! Memory grows with the number of members, and of files up to [`FILES`]; of files that are shared, with the members that
 //! share them up to [`SHARERS`] in all.
 
-use crate::place::{Place, Places};
+use crate::place::{Place, Places, UnknownPlace};
 use crate::programs::{LeftOut, Member, Program, Programs, SystemFiles};
 use crate::recent::Recent;
 use arrow_array::RecordBatch;
@@ -317,7 +317,7 @@ impl Accesses {
             self.access(event, file, is_write, place, moved, paths);
         }
         if let (OpClass::Copy, Some(source)) = (class, event.file2) {
-            self.access(event, source, false, &Place::Unknown, moved, paths);
+            self.access(event, source, false, &Place::Unknown(UnknownPlace::NoOffset), moved, paths);
         }
     }
 
@@ -356,7 +356,7 @@ impl Accesses {
             Sharers::Many(many) => self.sharers_left_out += u64::from(!many.contains(&member.member)),
         }
         let position = self.positions.get((event.process, file, is_write));
-        if event.layer == Some(Layer::MpiIo) && *place == Place::Unknown {
+        if event.layer == Some(Layer::MpiIo) && matches!(place, Place::Unknown(_)) {
             self.views_unknown += 1;
             *position = None;
         }

@@ -8,6 +8,8 @@
 //! | [`operations`], [`nodes`] | numbers for the layers, operations and nodes of a trace |
 //! | [`link`] | trees of requests: which request was made during which |
 //! | [`outermost`] | requests that a program made itself, not during another request |
+//! | [`place`] | byte ranges of each request in its file |
+//! | [`view`] | bytes of a file that an MPI-IO request accesses through its view |
 //! | [`message`] | text of a message of a debug log |
 //! | [`format`] | the output formats that commands have in common |
 //! | [`text`] | times, durations, lines and tables for people |
@@ -25,11 +27,13 @@ pub mod message;
 pub mod nodes;
 pub mod operations;
 pub mod outermost;
+pub mod place;
 pub mod print;
 pub mod row;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod text;
+pub mod view;
 
 pub use by_id::ById;
 pub use columns::{EventColumns, MissingColumn};
@@ -38,5 +42,6 @@ pub use format::{Format, TextOrJson};
 pub use link::{Linker, Request, Tree};
 pub use nodes::{NodeColumn, NodeNumbers};
 pub use outermost::{Outermost, each_outermost};
+pub use place::{Place, Places, UnknownPlace, UnknownPlaces};
 pub use print::RowPrinter;
 pub use row::{Column, Row};

@@ -540,12 +540,14 @@ impl Tally {
             () if self.bytes == 0 => (Sharing::None, "no data moved".to_owned()),
             () if n <= 1 => (Sharing::OneToOne, "a program of one member".to_owned()),
             () if share >= ONE_MEMBER => {
-                let who = if program.ranks { "rank" } else { "process" };
+                // Ranks are below n; the number of a process in the trace may be above it.
+                let who = if program.ranks {
+                    format!("rank {busiest} of {n}")
+                } else {
+                    format!("process {busiest}, one of {n}")
+                };
                 let least = ONE_MEMBER * 100.0;
-                let rule = format!(
-                    "{:.1} % of the bytes by {who} {busiest} of {n} (at least {least:.0} %)",
-                    share * 100.0
-                );
+                let rule = format!("{:.1} % of the bytes by {who} (at least {least:.0} %)", share * 100.0);
                 (Sharing::OneMember, rule)
             }
             () if self.unique.share >= DOMINANT => (Sharing::Unique, of(&self.unique, "files of one member")),

@@ -36,7 +36,7 @@ pub fn dxt(text: &[u8]) {
                 panic!("invalid lines are skipped");
             }
         }
-        let _ = import.finish();
+        assert!(import.finish().is_ok(), "an import finishes");
     });
 }
 

@@ -1,5 +1,6 @@
 //! `miot devices`: activity of disks and mounted network file systems.
 
+use crate::numbers;
 use crate::output::Out;
 use crate::unread;
 use anyhow::Context as _;
@@ -7,7 +8,6 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
 use arrow_array::{Array as _, RecordBatch};
 use clap::Args;
-use miot_proto::units::format_bytes;
 use miot_trace_events::Format;
 use miot_trace_events::print::records;
 use miot_trace_events::text::{duration, printable, table, time};
@@ -270,8 +270,8 @@ impl Total {
 }
 
 fn text(out: &mut impl Write, rows: &[DeviceRow], intervals: bool) -> std::io::Result<()> {
-    let bytes = |value: Option<u64>| value.map_or("-".into(), format_bytes);
-    let rate = |value: Option<f64>| value.map_or("-".into(), |v| format!("{}/s", format_bytes(v as u64)));
+    let bytes = |value: Option<u64>| value.map_or("-".into(), |v| numbers::bytes(v as f64));
+    let rate = |value: Option<f64>| value.map_or("-".into(), |v| format!("{}/s", numbers::bytes(v)));
     let count = |value: Option<u64>| value.map_or("-".into(), |v| v.to_string());
     let share = |value: Option<f64>| value.map_or("-".into(), |v| format!("{:.1}%", v * 100.0));
     let span = |value: Option<f64>| value.map_or("-".into(), |v| duration(v as i64));
@@ -357,6 +357,26 @@ mod tests {
         assert_eq!((row.peak, row.rate), (Some(1536.0), Some(768.0)));
         let none = DeviceRow::default().with_ratios();
         assert_eq!((none.utilization, none.r_await, none.rate), (None, None, None));
+    }
+
+    #[test]
+    fn table_scales_bytes_and_csv_does_not() {
+        let row = DeviceRow {
+            interval: 10_000_000_000,
+            read_bytes: Some(9_854_976),
+            write_bytes: Some(1023),
+            ..DeviceRow::default()
+        };
+        let rows = [Total::of(row.with_ratios()).row()];
+        let mut out = Vec::new();
+        text(&mut out, &rows, false).unwrap();
+        let printed = String::from_utf8(std::mem::take(&mut out)).unwrap();
+        for expected in ["9.4 MiB ", " 1023 B ", " 962 KiB/s "] {
+            assert!(printed.contains(expected), "{printed}");
+        }
+        records(&mut out, Format::Csv, true, rows).unwrap();
+        let printed = String::from_utf8(out).unwrap();
+        assert!(printed.contains(",9854976,1023,"), "{printed}");
     }
 
     /// For a FUSE mount the kernel counts only waiting requests. CSV has the same columns for all

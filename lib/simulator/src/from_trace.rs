@@ -6,7 +6,10 @@ use miot_proto::event::flag;
 use miot_proto::op::{OpClass, ResultMeaning};
 use miot_trace_events::ById;
 use miot_trace_events::Outermost;
+use miot_trace_events::place::{Place, Places, UnknownPlaces};
+use miot_trace_events::view::Range;
 use miot_trace_events::{Event, EventNames, Events};
+use miot_trace_store::FileNames;
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -20,8 +23,14 @@ const LONGEST_PAUSE: u64 = 10 * 365 * 86_400 * 1_000_000_000;
 /// Requests that did not become requests of a program, and the source of the computation times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Notes {
-    /// Number of data requests that were used.
+    /// Number of data requests that were used; each piece of a request through a file view counts.
     pub taken: u64,
+    /// Number of requests through a file view that has several pieces.
+    pub in_pieces: u64,
+    /// Number of pieces of these requests.
+    pub pieces: u64,
+    /// MPI-IO requests with unknown pieces.
+    pub unknown_places: UnknownPlaces,
     /// Number of requests that moved data, but whose file or offset is unknown: pipes, sockets,
     /// terminals.
     pub without_place: u64,
@@ -60,6 +69,7 @@ struct Thread {
 pub struct FromTrace {
     names: EventNames,
     outermost: Outermost,
+    places: Places,
     streams: ById<Option<usize>>,
     /// Threads by process and thread id, because a thread may have had several streams.
     by_id: HashMap<(u64, u32), usize>,
@@ -71,16 +81,18 @@ pub struct FromTrace {
 }
 
 impl FromTrace {
-    /// Adds events, which must be in order.
-    pub fn add(&mut self, batch: &RecordBatch) {
+    /// Adds events, which must be in order. `paths` contains the texts of file views as well.
+    pub fn add(&mut self, batch: &RecordBatch, paths: &FileNames) {
         let mut names = std::mem::take(&mut self.names);
         if let Some(events) = Events::of(batch, &mut names) {
-            events.for_each(|event| self.event(&event));
+            events.for_each(|event| self.event(&event, paths));
         }
         self.names = names;
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &Event, paths: &FileNames) {
+        // Opens and views count wherever they are made.
+        let place = self.places.of(event, paths);
         if !self.outermost.is(event) {
             return;
         }
@@ -104,14 +116,24 @@ impl FromTrace {
             self.threads[thread].items.push(item);
             return;
         }
-        let place = event.file.zip(event.offset);
-        let Some((file, offset)) = place else {
-            self.notes.without_place += 1;
-            self.threads[thread].items.push(item);
-            return;
+        let (pieces, file) = match (place, event.file) {
+            (Place::Unknown(why), _) => {
+                self.notes.unknown_places.add(why);
+                self.threads[thread].items.push(item);
+                return;
+            }
+            (Place::Pieces(pieces), Some(file)) => (pieces, file),
+            (Place::Whole, Some(file)) if event.offset.is_some() => {
+                let offset = event.offset.and_then(|offset| u64::try_from(offset).ok());
+                (vec![Range { offset: offset.unwrap_or(u64::MAX), bytes: moved }], file)
+            }
+            _ => {
+                self.notes.without_place += 1;
+                self.threads[thread].items.push(item);
+                return;
+            }
         };
-        let offset = u64::try_from(offset).unwrap_or(u64::MAX);
-        if moved > LONGEST || offset > FARTHEST - LONGEST {
+        if moved > LONGEST || pieces.iter().any(|piece| piece.offset > FARTHEST - LONGEST) {
             self.notes.absurd += 1;
             self.threads[thread].items.push(item);
             return;
@@ -128,9 +150,22 @@ impl FromTrace {
             *next = next.saturating_add(moved).min(FARTHEST - LONGEST);
             self.threads[thread].items.push(read);
         }
-        self.notes.taken += 1;
+        let count = pieces.len() as u64;
+        self.notes.taken += count;
+        if count > 1 {
+            self.notes.in_pieces += 1;
+            self.notes.pieces += count;
+        }
         let write = class != OpClass::Read;
-        self.threads[thread].items.push(Item { offset, length: moved, file, write, ..item });
+        // All have the times of the request: the program computes nothing between them.
+        let items = pieces.into_iter().map(|Range { offset, bytes }| Item {
+            offset,
+            length: bytes,
+            file,
+            write,
+            ..item
+        });
+        self.threads[thread].items.extend(items);
     }
 
     fn thread(&mut self, event: &Event) -> usize {
@@ -222,5 +257,77 @@ impl Clock {
         self.cpu = self.cpu.max(item.cpu);
         let end = if item.is_async { item.begin } else { item.end };
         self.end = Some(self.end.map_or(end, |before| before.max(end)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use miot_proto::op::{Layer, by_name};
+    use miot_trace_events::testing::event;
+
+    fn mpi(op: &str, begin: i64, result: i64) -> Event {
+        let (layer, info) = (Some(Layer::MpiIo), by_name("mpi-io", op));
+        Event { layer, info, handle: Some(7), ..event("write", begin, 10, result) }
+    }
+
+    fn write(begin: i64, etypes: i64, offset: i64, bytes: i64) -> Event {
+        let bounds = (Some(etypes), Some(offset), Some(bytes));
+        let (etypes, offset, length) = bounds;
+        Event { etypes, offset, length, ..mpi("write_at_all", begin, bytes) }
+    }
+
+    /// What rank 1 of 2 does that writes every other 100 bytes.
+    fn set_view(text: u64) -> Event {
+        let (offset, length, type_extent) = (Some(100), Some(1), Some(19_900));
+        Event { offset, length, type_extent, file2: Some(text), ..mpi("set_view", 10, 0) }
+    }
+
+    fn paths() -> FileNames {
+        let mut paths = FileNames::default();
+        paths.put(2, "native 0:100*100+200");
+        paths.put(3, "native ");
+        paths
+    }
+
+    fn simulated(events: &[Event]) -> (Workload, Notes) {
+        let (mut from, paths) = (FromTrace::default(), paths());
+        events.iter().for_each(|event| from.event(event, &paths));
+        from.finish(true, |_, _, _| String::new())
+    }
+
+    #[test]
+    fn request_through_a_view_is_a_request_for_each_piece() {
+        let events =
+            [mpi("open", 0, 0), set_view(2), write(50, 0, 100, 10_000), write(80, 10_000, 20_000, 50)];
+        let (workload, notes) = simulated(&events);
+        let requests = &workload.programs[0].requests;
+        assert_eq!(requests.len(), 101);
+        let expected = (0..100).map(|piece| (100 + piece * 200, 100)).chain([(20_000, 50)]);
+        assert!(requests.iter().map(|r| (r.offset, r.length)).eq(expected), "{requests:?}");
+        // From the end of the view to the write, and from there to the next: nothing between pieces.
+        let computed: Vec<_> = requests.iter().map(|r| r.cpu).filter(|cpu| *cpu > 0).collect();
+        assert_eq!(computed, [30, 20]);
+        assert_eq!(workload.files, [20_050]);
+        assert_eq!((notes.taken, notes.in_pieces, notes.pieces), (101, 1, 100));
+        assert_eq!(notes.unknown_places.total(), 0);
+    }
+
+    #[test]
+    fn requests_through_unknown_views_are_left_out_and_counted() {
+        let events = [
+            mpi("open", 0, 0),
+            write(20, 0, 0, 100),
+            set_view(3),
+            write(50, 0, 100, 10_000),
+            set_view(2),
+            write(90, 0, 100, 100 * (1 << 17)),
+        ];
+        let (workload, notes) = simulated(&events);
+        assert_eq!(workload.requests(), 1);
+        assert_eq!(notes.unknown_places.total(), 2);
+        let said = notes.unknown_places.to_string();
+        assert!(said.contains("1: the trace does not contain the whole file type"), "{said}");
+        assert!(said.contains("1: a request has more than 65536 pieces"), "{said}");
     }
 }

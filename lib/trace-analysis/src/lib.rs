@@ -15,8 +15,6 @@
 //! | [`offsets`] | accesses of a file over time and offset: `miot report` |
 //! | [`phases`] | I/O phases of a parallel application: `miot phases` |
 //! | [`model`] | model of an application's I/O: `miot model`, `miot estimate`, replays |
-//! | [`view`] | bytes of a file that an MPI-IO request accesses through its view |
-//! | [`place`] | byte ranges of each event, which patterns, counters and findings use |
 //! | `recent` | values of recently used keys |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
@@ -33,17 +31,15 @@ pub mod model;
 pub mod offsets;
 pub mod patterns;
 pub mod phases;
-pub mod place;
 pub mod programs;
 mod recent;
 pub mod summary;
 pub mod timeline;
-pub mod view;
 
 pub use characterize::{Characterization, Characterize};
 pub use layers::{LayerRow, Layers};
+pub use miot_trace_events::{Place, Places, place, view};
 pub use missing::Missing;
-pub use place::{Place, Places};
 pub use programs::Programs;
 pub use summary::{FileRow, OperationRow, ProcessRow, Report, Summary, Totals};
 

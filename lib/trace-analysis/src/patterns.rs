@@ -32,7 +32,7 @@
 //! Memory grows with the number of members, and of files up to [`FILES`]. For shared files it also
 //! grows with the members that share them, up to [`SHARERS`] in all.
 
-use crate::place::{Place, Places};
+use crate::place::{Place, Places, UnknownPlace};
 use crate::programs::{LeftOut, Member, Program, Programs, SystemFiles};
 use crate::recent::Recent;
 use arrow_array::RecordBatch;
@@ -325,7 +325,7 @@ impl Accesses {
             self.access(event, file, is_write, place, moved, paths);
         }
         if let (OpClass::Copy, Some(source)) = (class, event.file2) {
-            self.access(event, source, false, &Place::Unknown, moved, paths);
+            self.access(event, source, false, &Place::Unknown(UnknownPlace::NoOffset), moved, paths);
         }
     }
 
@@ -364,7 +364,7 @@ impl Accesses {
             Sharers::Many(many) => self.sharers_left_out += u64::from(!many.contains(&member.member)),
         }
         let position = self.positions.get((event.process, file, is_write));
-        if event.layer == Some(Layer::MpiIo) && *place == Place::Unknown {
+        if event.layer == Some(Layer::MpiIo) && matches!(place, Place::Unknown(_)) {
             self.views_unknown += 1;
             *position = None;
         }
@@ -548,12 +548,14 @@ impl Tally {
             () if self.bytes == 0 => (Sharing::None, "no data moved".to_owned()),
             () if n <= 1 => (Sharing::OneToOne, "a program of one member".to_owned()),
             () if share >= ONE_MEMBER => {
-                let who = if program.ranks { "rank" } else { "process" };
+                // Ranks are below n; the number of a process in the trace may be above it.
+                let who = if program.ranks {
+                    format!("rank {busiest} of {n}")
+                } else {
+                    format!("process {busiest}, one of {n}")
+                };
                 let least = ONE_MEMBER * 100.0;
-                let rule = format!(
-                    "{:.1} % of the bytes by {who} {busiest} of {n} (at least {least:.0} %)",
-                    share * 100.0
-                );
+                let rule = format!("{:.1} % of the bytes by {who} (at least {least:.0} %)", share * 100.0);
                 (Sharing::OneMember, rule)
             }
             () if self.unique.share >= DOMINANT => (Sharing::Unique, of(&self.unique, "files of one member")),

@@ -9,6 +9,8 @@
 //! | [`operations`], [`nodes`] | numbers for the layers, operations and nodes of a trace |
 //! | [`link`] | trees of requests: parents and their child requests |
 //! | [`outermost`] | requests without a parent |
+//! | [`place`] | byte ranges of each request in its file |
+//! | [`view`] | bytes of a file that an MPI-IO request accesses through its view |
 //! | [`message`] | text of a message of a debug log |
 //! | [`format`] | output formats that several commands share |
 //! | [`text`] | times, durations, lines and tables for people |
@@ -26,11 +28,13 @@ pub mod message;
 pub mod nodes;
 pub mod operations;
 pub mod outermost;
+pub mod place;
 pub mod print;
 pub mod row;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod text;
+pub mod view;
 
 pub use by_id::ById;
 pub use columns::{EventColumns, MissingColumn};
@@ -39,5 +43,6 @@ pub use format::{Format, TextOrJson};
 pub use link::{Linker, Request, Tree};
 pub use nodes::{NodeColumn, NodeNumbers};
 pub use outermost::{Outermost, each_outermost};
+pub use place::{Place, Places, UnknownPlace, UnknownPlaces};
 pub use print::RowPrinter;
 pub use row::{Column, Row};

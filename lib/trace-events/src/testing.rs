@@ -43,8 +43,14 @@ pub struct EventValues {
     pub enclosing: Option<u32>,
     /// Thread that the request was served for.
     pub caller: Option<u32>,
+    /// Byte offset.
+    pub offset: Option<i64>,
     /// Bytes requested.
     pub length: Option<i64>,
+    /// Offset in elementary types.
+    pub etypes: Option<i64>,
+    /// Extent of a file type.
+    pub type_extent: Option<i64>,
     /// Flags.
     pub flags: u16,
 }
@@ -67,7 +73,10 @@ pub fn row(op: &'static str, file: u64, result: i64, begin: i64, took: i64) -> E
         request: 0,
         enclosing: None,
         caller: None,
+        offset: None,
         length: None,
+        etypes: None,
+        type_extent: None,
         flags: 0,
     }
 }
@@ -119,7 +128,10 @@ pub fn batch(rows: &[EventValues]) -> RecordBatch {
             "stream" => u64s(|r| u64::from(r.tid)),
             "request" => u32s(|r| r.request),
             "caller_tid" => Arc::new(UInt32Array::from_iter(rows.iter().map(|r| r.caller))),
+            "offset" => Arc::new(Int64Array::from_iter(rows.iter().map(|r| r.offset))),
             "length" => Arc::new(Int64Array::from_iter(rows.iter().map(|r| r.length))),
+            "etypes" => Arc::new(Int64Array::from_iter(rows.iter().map(|r| r.etypes))),
+            "type_extent" => Arc::new(Int64Array::from_iter(rows.iter().map(|r| r.type_extent))),
             "enclosing" => Arc::new(UInt32Array::from_iter(rows.iter().map(|r| r.enclosing))),
             _ => new_null_array(field.data_type(), rows.len()),
         }

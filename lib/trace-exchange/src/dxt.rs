@@ -19,8 +19,12 @@
 //! contain process ids. A request of `X_POSIX` becomes `pread` or `pwrite` of layer `posix`, a
 //! request of `X_MPIIO` becomes `read_at` or `write_at` of `mpi-io`: DXT does not identify the
 //! call, and records an offset for every request. All requested bytes count as moved, because DXT
-//! records the bytes moved. The two layers are separate streams, because DXT does not record which
-//! request was made within which.
+//! records the bytes moved.
+//!
+//! DXT does not record which POSIX request was made within which MPI-IO request. The parent of a
+//! POSIX request is the MPI-IO request of the same rank and file whose time contains it; without
+//! a parent, its bytes would count twice. The requests of a log are kept until its end for this,
+//! because the records of the two modules follow each other.
 
 use crate::import::{BadLine, Error, OnError, Report, read_line, shown};
 use crate::{Event, FileId, Process, ProcessId, Thread, TraceBuilder};
@@ -43,8 +47,85 @@ pub fn detect(text: &[u8]) -> bool {
 #[derive(Clone, Copy, Debug)]
 struct Rank {
     process: ProcessId,
-    posix: Thread,
-    mpi_io: Thread,
+    thread: Thread,
+}
+
+/// A request of the log.
+#[derive(Clone, Copy, Debug)]
+struct DataRequest {
+    thread: Thread,
+    file: FileId,
+    /// Nanoseconds since 1970.
+    begin: i64,
+    end: i64,
+    offset: Option<i64>,
+    length: i64,
+    is_write: bool,
+    is_mpi: bool,
+}
+
+impl DataRequest {
+    fn event(&self) -> Event {
+        let op: Op = match (self.is_mpi, self.is_write) {
+            (false, false) => posix::PREAD,
+            (false, true) => posix::PWRITE,
+            (true, false) => mpi_io::READ_AT,
+            (true, true) => mpi_io::WRITE_AT,
+        };
+        Event {
+            file: Some(self.file),
+            offset: self.offset,
+            length: Some(self.length),
+            result: self.length,
+            ..Event::new(self.thread, op, self.begin, self.end)
+        }
+    }
+
+    fn overlaps(&self, other: &DataRequest) -> bool {
+        let (Some(one), Some(two)) = (self.offset, other.offset) else { return false };
+        one < two.saturating_add(other.length) && two < one.saturating_add(self.length)
+    }
+}
+
+/// An MPI-IO request that may have made POSIX requests.
+#[derive(Clone, Copy, Debug)]
+struct Parent {
+    request: DataRequest,
+    number: u32,
+    /// Latest end of this request and of those before it.
+    latest_end: i64,
+}
+
+/// MPI-IO requests that are compared with a POSIX request. Times have four digits, so short
+/// requests have the same begin and end.
+const CANDIDATES: usize = 1024;
+
+/// The MPI-IO requests of a log, by rank and file, in order of begin.
+#[derive(Debug, Default)]
+struct Parents(HashMap<(Thread, FileId), Vec<Parent>>);
+
+impl Parents {
+    /// Adds a request of MPI-IO; requests must come in order of begin.
+    fn add(&mut self, request: DataRequest, number: u32) {
+        let of_file = self.0.entry((request.thread, request.file)).or_default();
+        let latest_end = of_file.last().map_or(request.end, |last| last.latest_end.max(request.end));
+        of_file.push(Parent { request, number, latest_end });
+    }
+
+    /// Returns the number of the request whose time contains that of a POSIX request: preferably
+    /// one that moves the same bytes, else the one that began last. A read may write nothing.
+    fn of(&self, inner: &DataRequest) -> Option<u32> {
+        let of_file = self.0.get(&(inner.thread, inner.file))?;
+        let begun = of_file.partition_point(|parent| parent.request.begin <= inner.begin);
+        let before = of_file[..begun].iter().rev().take(CANDIDATES);
+        let contain = before
+            .take_while(|parent| parent.latest_end >= inner.end)
+            .filter(|parent| parent.request.end >= inner.end && (parent.request.is_write || !inner.is_write));
+        let is_same =
+            |parent: &&Parent| parent.request.is_write == inner.is_write && parent.request.overlaps(inner);
+        let best = contain.clone().find(is_same).or_else(|| contain.clone().next())?;
+        Some(best.number)
+    }
 }
 
 /// An import in progress: it reads lines and adds events to the builder.
@@ -56,6 +137,7 @@ pub struct Import<'a> {
     job: Job,
     ranks: HashMap<(u32, String), Rank>,
     record: Record,
+    requests: Vec<DataRequest>,
 }
 
 #[derive(Debug, Default)]
@@ -95,7 +177,7 @@ pub fn import(
         let from = BufReader::with_capacity(1 << 20, File::open(path).map_err(read)?);
         import.file(&path.display().to_string(), from, read, &mut progress)?;
     }
-    Ok(import.finish())
+    import.finish()
 }
 
 impl<'a> Import<'a> {
@@ -108,6 +190,7 @@ impl<'a> Import<'a> {
             job: Job::default(),
             ranks: HashMap::new(),
             record: Record::default(),
+            requests: Vec::new(),
         }
     }
 
@@ -131,6 +214,24 @@ impl<'a> Import<'a> {
             progress(taken as u64);
         }
         self.end_of_record();
+        self.end_of_log()
+    }
+
+    /// Gives the requests of a log to the builder.
+    fn end_of_log(&mut self) -> Result<(), Error> {
+        let mut requests = std::mem::take(&mut self.requests);
+        requests.sort_by_key(|request| (request.is_mpi, request.is_mpi.then_some(request.begin)));
+        let (of_posix, of_mpi) = requests.split_at(requests.partition_point(|request| !request.is_mpi));
+        let mut parents = Parents::default();
+        let numbers: Vec<u32> = of_mpi.iter().map(|request| self.builder.request(request.thread)).collect();
+        of_mpi.iter().zip(&numbers).for_each(|(request, number)| parents.add(*request, *number));
+        // A parent comes after its children, also where both end at the same time.
+        for request in of_posix {
+            self.builder.event(&Event { enclosing: parents.of(request), ..request.event() })?;
+        }
+        for (request, number) in of_mpi.iter().zip(numbers) {
+            self.builder.event(&Event { request: Some(number), ..request.event() })?;
+        }
         Ok(())
     }
 
@@ -145,7 +246,10 @@ impl<'a> Import<'a> {
             Some(header) => self.header(header.trim_ascii()),
             None if text.trim_ascii().is_empty() => Ok(()),
             None => match self.segment(text) {
-                Ok(event) => return Ok(self.builder.event(&event)?),
+                Ok(request) => {
+                    self.requests.push(request);
+                    return Ok(());
+                }
                 Err(Segment::Build(error)) => return Err(error.into()),
                 Err(Segment::Refused(why)) => Err(why),
             },
@@ -160,10 +264,13 @@ impl<'a> Import<'a> {
     }
 
     /// Ends the import.
-    #[must_use]
-    pub fn finish(mut self) -> Report {
+    ///
+    /// # Errors
+    /// [`Error::Build`].
+    pub fn finish(mut self) -> Result<Report, Error> {
         self.end_of_record();
-        self.report
+        self.end_of_log()?;
+        Ok(self.report)
     }
 
     fn header(&mut self, header: &[u8]) -> Result<(), &'static str> {
@@ -215,7 +322,7 @@ impl<'a> Import<'a> {
         self.record = Record::default();
     }
 
-    fn segment(&mut self, line: &[u8]) -> Result<Event, Segment> {
+    fn segment(&mut self, line: &[u8]) -> Result<DataRequest, Segment> {
         let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
         let mut next = || {
             words.next().ok_or(Segment::Refused("a request has eight columns: module, rank, write or read, segment, offset, length, start, end"))
@@ -228,11 +335,9 @@ impl<'a> Import<'a> {
             b"read" => false,
             _ => return Err(refused("neither write nor read")),
         };
-        let op: Op = match (module, write) {
-            (b"X_POSIX", false) => posix::PREAD,
-            (b"X_POSIX", true) => posix::PWRITE,
-            (b"X_MPIIO", false) => mpi_io::READ_AT,
-            (b"X_MPIIO", true) => mpi_io::WRITE_AT,
+        let is_mpi = match module {
+            b"X_POSIX" => false,
+            b"X_MPIIO" => true,
             _ => return Err(refused("a module that is neither X_POSIX nor X_MPIIO")),
         };
         let rank: u32 = number(rank).ok_or(refused("no rank"))?;
@@ -246,23 +351,20 @@ impl<'a> Import<'a> {
             return Err(refused("no start and end in seconds"));
         };
         let base = self.job.start.ok_or(refused("no `# start_time: ` before the first request"))?;
-        let (ranks, file) = self.whose(rank)?;
+        let (of_rank, file) = self.whose(rank)?;
         if let Some((_, found)) = &mut self.record.counts {
             found[usize::from(write)] += 1;
         }
-        let of_mpi = module == b"X_MPIIO";
-        Ok(Event {
-            file: Some(file),
+        let begin = base.saturating_add(start);
+        Ok(DataRequest {
+            thread: of_rank.thread,
+            file,
+            begin,
+            end: base.saturating_add(end).max(begin),
             offset: (offset >= 0).then_some(offset),
-            length: Some(length),
-            result: length,
-            mpi: None,
-            ..Event::new(
-                if of_mpi { ranks.mpi_io } else { ranks.posix },
-                op,
-                base.saturating_add(start),
-                base.saturating_add(end),
-            )
+            length,
+            is_write: write,
+            is_mpi,
         })
     }
 
@@ -289,9 +391,7 @@ impl<'a> Import<'a> {
                 ..Process::default()
             });
             let comm = program.rsplit('/').next().unwrap_or_default();
-            let (posix, mpi_io) =
-                (builder.thread(process, *rank, comm), builder.thread(process, *rank, comm));
-            Rank { process, posix, mpi_io }
+            Rank { process, thread: builder.thread(process, *rank, comm) }
         });
         let file = self.builder.file(of_rank.process, path).map_err(Segment::Build)?;
         self.record.of = Some((of_rank, file));

@@ -4,6 +4,7 @@
 
 use miot_proto::event::flag;
 use miot_proto::op::{client, posix};
+use miot_trace_events::testing::{EventValues, batch, row};
 use miot_trace_exchange::build::{Event, Process, TraceBuilder};
 use miot_trace_exchange::miller::export::Export;
 use miot_trace_exchange::miller::import::{ImportError, Options, import};
@@ -11,6 +12,7 @@ use miot_trace_exchange::miller::{
     Base, Item, Mode, Reader, Record, RecordType, SkippedRequests, TICK, Writer,
 };
 use miot_trace_store as store;
+use miot_trace_store::FileNames;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::path::Path;
@@ -264,11 +266,69 @@ fn requests_become_records() {
          C0 AD 1 3 1 2\n\
          FF file=1 process=400001 physical=yes path=/f\n\
          40 A8 1 2 0 2 0\n\
-         FF records=6 left_out_failed=1 left_out_without_offset=1 left_out_copies=1 short=1 short_bytes=1000 start_moved=0\n";
+         FF records=6 left_out_failed=1 left_out_without_offset=1 left_out_copies=1 left_out_unknown_view=0 in_pieces=0 pieces=0 short=1 short_bytes=1000 start_moved=0\n";
     assert!(text.ends_with(rest), "{text}");
-    let expected =
-        SkippedRequests { failed: 1, without_offset: 1, copies: 1, short: 1, short_bytes: 1000, moved: 0 };
+    let expected = SkippedRequests {
+        failed: 1,
+        without_offset: 1,
+        copies: 1,
+        short: 1,
+        short_bytes: 1000,
+        ..SkippedRequests::default()
+    };
     assert_eq!(left, expected);
+}
+
+/// Rank 1 of 2 writes every other 100 bytes, and reads through a view that is not known.
+#[test]
+fn request_through_a_view_is_a_record_for_each_piece() {
+    let mut files = FileNames::default();
+    for (file, text) in [(1, "/f"), (2, "native 0:100*100+200"), (3, "native ")] {
+        files.put(file, text);
+    }
+    let mpi = |op, begin, result| EventValues { layer: "mpi-io", ..row(op, 1, result, begin, 10_000) };
+    let set_view = |text| EventValues {
+        file2: Some(text),
+        offset: Some(100),
+        length: Some(1),
+        type_extent: Some(19_900),
+        ..mpi("set_view", 10_000, 0)
+    };
+    let data = |op, begin, etypes, length, result| EventValues {
+        etypes: Some(etypes),
+        offset: Some(100),
+        length: Some(length),
+        ..mpi(op, begin, result)
+    };
+    let rows = [
+        mpi("open", 0, 0),
+        set_view(2),
+        data("write_at_all", 50_000, 0, 10_000, 10_000),
+        // Half of it is there: the record has the length that was requested.
+        data("read_at_all", 70_000, 50, 200, 150),
+        set_view(3),
+        data("read_at_all", 90_000, 0, 10_000, 10_000),
+    ];
+    let export = |is_chosen: fn(usize) -> bool| {
+        let mut text = Vec::new();
+        let mut export = Export::new(&mut text, &files, "miot test", 0, false).with_waiting(64);
+        export.add_chosen(&batch(&rows), is_chosen).unwrap();
+        let (left, _) = export.finish().unwrap();
+        (records(&String::from_utf8(text).unwrap()), left)
+    };
+    let (all, left) = export(|_| true);
+    let places: Vec<_> = all.iter().map(|record| (record.offset, record.length)).collect();
+    let written = (0..100).map(|piece| (100 + 200 * piece, 100));
+    let read = [(150, 50), (300, 100), (500, 50)];
+    assert_eq!(places, written.chain(read).collect::<Vec<_>>());
+    assert!(all.iter().all(|record| record.took == 1 && record.file == 1), "{all:?}");
+    assert_eq!(all.iter().map(|record| record.length).sum::<u64>(), 10_200);
+    let pieces = (left.in_pieces, left.pieces, left.unknown_places.total());
+    assert_eq!(pieces, (2, 103, 1), "{left:?}");
+    assert_eq!((left.short, left.short_bytes), (1, 50));
+    // The view is known although its row is not chosen.
+    let (chosen, left) = export(|row| row == 2);
+    assert_eq!((chosen.len(), left.unknown_places.total()), (100, 0));
 }
 
 #[test]

@@ -4,12 +4,12 @@ mod rows;
 mod target;
 
 use crate::cat::{of_jobs, report_missed};
-use crate::filter::Filter;
+use crate::filter::{Filter, Matcher};
 use crate::source::Source;
 use arrow_array::RecordBatch;
 use clap::{Args, ValueEnum};
 use miot_trace_analysis::Missing;
-use miot_trace_events::{Column, Format};
+use miot_trace_events::{Column, Format, events};
 use miot_trace_exchange::ctf::Ctf;
 use miot_trace_exchange::lines::{self, Lines};
 use miot_trace_exchange::miller::{Export, SkippedRequests};
@@ -69,15 +69,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if !arguments.job.is_empty() {
         matcher = matcher.of_processes(of_jobs(&reader, &arguments.job)?);
     }
-    let rows = rows::rows(&source, &reader, matcher)?;
+    let rows = |matcher| rows::rows(&source, &reader, matcher);
     let losses = reader.batches(Table::Losses).collect::<Result<Vec<_>, _>>()?;
     let lost = Missing::of(&losses).lost;
     match arguments.format {
-        ExportFormat::Ctf => ctf(rows, &losses, &arguments.dir, target.directory()?)?,
-        ExportFormat::Perfetto => perfetto(rows, &reader, &arguments.dir, target.file()?)?,
-        ExportFormat::Miller => miller(rows, &reader, lost, arguments, target.file()?)?,
-        ExportFormat::Csv => lines(rows, Format::Csv, columns, target.file()?)?,
-        ExportFormat::Jsonl => lines(rows, Format::Json, columns, target.file()?)?,
+        ExportFormat::Ctf => ctf(rows(matcher)?, &losses, &arguments.dir, target.directory()?)?,
+        ExportFormat::Perfetto => perfetto(rows(matcher)?, &reader, &arguments.dir, target.file()?)?,
+        ExportFormat::Miller => miller(&source, &reader, matcher, lost, arguments, target.file()?)?,
+        ExportFormat::Csv => lines(rows(matcher)?, Format::Csv, columns, target.file()?)?,
+        ExportFormat::Jsonl => lines(rows(matcher)?, Format::Json, columns, target.file()?)?,
     }
     target.finish()?;
     if lost > 0 {
@@ -132,8 +132,9 @@ fn perfetto(
 }
 
 fn miller(
-    rows: impl Iterator<Item = anyhow::Result<RecordBatch>>,
+    source: &Source,
     reader: &Reader,
+    matcher: Matcher,
     lost: u64,
     arguments: &Arguments,
     to: impl Write,
@@ -145,15 +146,35 @@ fn miller(
     for batch in reader.batches(Table::Processes) {
         export.processes(&batch?);
     }
-    for batch in rows {
-        export.add(&batch?)?;
+    if source.since.is_some() {
+        // Opens and file views of the time before, which requests after it need.
+        let before = Source { dir: source.dir.clone(), since: None, until: source.since };
+        for batch in before.scan(reader, events::COLUMNS)? {
+            export.add_chosen(&batch?, |_| false)?;
+        }
+    }
+    for batch in rows::all_rows(source, reader, matcher)? {
+        let (batch, wanted) = batch?;
+        export.add_chosen(&batch, |row| wanted.value(row))?;
     }
     let (left, records) = export.finish()?;
-    let SkippedRequests { failed, without_offset, copies, short, short_bytes, moved } = left;
+    let SkippedRequests { failed, without_offset, copies, unknown_places, in_pieces, pieces, .. } = left;
+    let SkippedRequests { short, short_bytes, moved, .. } = left;
     eprintln!(
         "miot: {records} records; skipped: {failed} failed requests, {without_offset} without an offset, {copies} copies; \
          {short} have their requested length although they moved {short_bytes} bytes less"
     );
+    if in_pieces > 0 {
+        eprintln!(
+            "miot: {in_pieces} requests through file views are {pieces} records, one for each piece of the file"
+        );
+    }
+    if unknown_places.total() > 0 {
+        eprintln!(
+            "miot: {} MPI-IO requests are left out, their bytes are unknown ({unknown_places})",
+            unknown_places.total()
+        );
+    }
     if moved > 0 {
         eprintln!("miot: {moved} long requests have a later start than in the trace, with a comment");
     }

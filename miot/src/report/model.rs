@@ -92,8 +92,8 @@ pub(super) struct LayerSizes {
     pub(super) writes: [u64; 10],
 }
 
-/// Time in I/O of each rank, or of each process if none has a rank, in the layer in which most
-/// bytes moved.
+/// Time in I/O of each rank, or of each process if none has a rank, in the layer that
+/// [`layer_of_ranks`] returns.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct RankTimes {
     pub(super) layer: &'static str,
@@ -287,7 +287,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     let curve = curve(&bursts);
     bursts.series.clear();
     let found = characterize.finish();
-    let (layers, widest) = layers(&found);
+    let (layers, ranked) = layers(&found);
     Ok(Model {
         trace: source.dir.display().to_string(),
         version: env!("CARGO_PKG_VERSION"),
@@ -302,7 +302,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
         files: top(&found, By::File, rows),
         ranks: top(&found, By::Process, rows),
         jobs: top(&found, By::Job, rows),
-        rank_times: widest.map_or_else(RankTimes::default, |layer| rank_times(&found, layer)),
+        rank_times: ranked.unwrap_or_default(),
         notes: FigureLimits {
             block_size_assumed: found.is_block_assumed,
             overwriting_incomplete: found.is_overwriting_incomplete,
@@ -379,17 +379,37 @@ fn top(found: &Characterization, by: By, most: usize) -> Vec<Fields> {
     rows.map(|row| row.fields(found.span.begin)).collect()
 }
 
-fn layers(found: &Characterization) -> (Vec<LayerSizes>, Option<Layer>) {
+/// Sizes by layer, and the times of the ranks in the layer that shows them.
+fn layers(found: &Characterization) -> (Vec<LayerSizes>, Option<RankTimes>) {
     let groups = found.groups(By::Layer, &[]);
     let rows: Vec<Row> = groups.all().iter().map(|group| found.row(&groups, group)).collect();
     let moved = rows.iter().filter(|row| row.counters.bytes() > 0);
-    let most = moved.clone().max_by_key(|row| row.counters.bytes());
+    let named = moved.clone().filter_map(|row| {
+        let layer = Layer::from_name(row.layer)?;
+        Some((layer, row.counters.bytes(), rank_times(found, layer)))
+    });
+    let mut named: Vec<_> = named.collect();
+    let bytes = named.iter().map(|(layer, bytes, times)| (*layer, *bytes, times.are_ranks));
+    let shown = layer_of_ranks(bytes);
+    let shown = named.iter().position(|(layer, ..)| Some(*layer) == shown);
+    let times = shown.map(|at| named.swap_remove(at).2);
     let sizes = moved.map(|row| LayerSizes {
         layer: row.layer,
         reads: row.counters.reads().sizes,
         writes: row.counters.writes().sizes,
     });
-    (sizes.collect(), most.and_then(|row| Layer::from_name(row.layer)))
+    (sizes.collect(), times)
+}
+
+/// The layer whose times of ranks are shown, of those that moved bytes: MPI-IO if ranks used it,
+/// because ranks then wait in its requests. Otherwise the layer that moved the most bytes, and the
+/// outermost one of several, because its requests contain those of the others. Each layer comes
+/// with its bytes, and whether its processes are ranks.
+fn layer_of_ranks(layers: impl Iterator<Item = (Layer, u64, bool)>) -> Option<Layer> {
+    let key = |(layer, bytes, are_ranks): &(Layer, u64, bool)| {
+        (*layer == Layer::MpiIo && *are_ranks, *bytes, std::cmp::Reverse(*layer as u8))
+    };
+    layers.max_by_key(key).map(|(layer, ..)| layer)
 }
 
 fn rank_times(found: &Characterization, layer: Layer) -> RankTimes {
@@ -481,4 +501,21 @@ fn join(worst: &mut Clock, other: Clock) {
     worst.uncertainty = worst.uncertainty.zip(other.uncertainty).map(|(a, b)| a.max(b));
     worst.estimated_error = worst.estimated_error.max(other.estimated_error);
     worst.steps += other.steps;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::layer_of_ranks;
+    use miot_proto::op::Layer::{self, Block, MpiIo, Posix, Stdio};
+
+    #[test]
+    fn ranks_are_shown_in_the_outermost_layer_that_has_them() {
+        let shown = |layers: &[(Layer, u64, bool)]| layer_of_ranks(layers.iter().copied());
+        assert_eq!(shown(&[(MpiIo, 100, true), (Posix, 100, true)]), Some(MpiIo), "a tie");
+        assert_eq!(shown(&[(MpiIo, 100, true), (Posix, 900, true)]), Some(MpiIo), "data sieving");
+        assert_eq!(shown(&[(MpiIo, 100, false), (Posix, 900, true)]), Some(Posix));
+        assert_eq!(shown(&[(Stdio, 1, true), (Posix, 900, true)]), Some(Posix), "a log file");
+        assert_eq!(shown(&[(Stdio, 9, false), (Posix, 9, false), (Block, 9, false)]), Some(Stdio));
+        assert_eq!(shown(&[]), None);
+    }
 }

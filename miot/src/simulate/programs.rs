@@ -49,9 +49,10 @@ pub(super) fn gather(
 fn trace_of(dir: &Path, together: bool) -> anyhow::Result<(Workload, Vec<String>)> {
     let source = Source::whole(dir);
     let reader = source.open()?;
+    let files = reader.files()?;
     let mut from = FromTrace::default();
     for batch in source.scan(&reader, events::COLUMNS)? {
-        from.add(&batch?);
+        from.add(&batch?, &files);
     }
     let mut commands = HashMap::new();
     for batch in reader.table(Table::Processes)? {
@@ -73,6 +74,8 @@ fn trace_of(dir: &Path, together: bool) -> anyhow::Result<(Workload, Vec<String>
         dir.display(),
         if notes.without_place > 0 {
             format!("{} requests moved data, but none has both a file and an offset", notes.without_place)
+        } else if notes.unknown_places.total() > 0 {
+            format!("the bytes of all MPI-IO requests are unknown ({})", notes.unknown_places)
         } else if notes.absurd > 0 {
             format!("the sizes or offsets of all {} requests that moved data are impossible", notes.absurd)
         } else {
@@ -97,6 +100,22 @@ fn warnings(dir: &Path, notes: Notes, missing: Missing) -> Vec<String> {
     }
     if notes.without_place > 0 {
         texts.push(format!("{dir}: {} requests without file or offset are left out", notes.without_place));
+    }
+    if notes.unknown_places.total() > 0 {
+        let note = format!(
+            "{dir}: {} MPI-IO requests are left out, their bytes are unknown ({})",
+            notes.unknown_places.total(),
+            notes.unknown_places
+        );
+        // Their bytes are missing in every figure: reported on standard error in all formats.
+        eprintln!("miot: {note}");
+        texts.push(note);
+    }
+    if notes.in_pieces > 0 {
+        texts.push(format!(
+            "{dir}: {} requests through file views are simulated as {} requests, one for each piece",
+            notes.in_pieces, notes.pieces
+        ));
     }
     if notes.absurd > 0 {
         texts

@@ -231,6 +231,36 @@ fn phases_of_darshan_text_without_offsets_of_mpi_io() {
     assert_eq!(phases(&["--layer", "mpi-io"])["layer"], "mpi-io");
 }
 
+/// The POSIX requests of MPI-IO requests write no byte again.
+#[test]
+fn bytes_of_both_layers_of_darshan_text_count_once() {
+    const MIB: u64 = 1 << 20;
+    let mut text =
+        String::from("# exe: /home/u/solver\n# uid: 1000\n# start_time: 1700000000\n# nprocs: 1\n");
+    for (module, late) in [("X_POSIX", 0.1), ("X_MPIIO", 0.0)] {
+        text += "# DXT, file_id: 7, file_name: /data/out\n# DXT, rank: 0, hostname: n17\n";
+        for segment in 0..32 {
+            let (begin, end) = (segment as f64 + late, segment as f64 + 0.9 - late);
+            let offset = segment * MIB;
+            text += &format!(" {module} 0 write {segment} {offset} {MIB} {begin:.4} {end:.4}\n");
+        }
+    }
+    let place = fresh("import-dxt-once");
+    let (path, trace) = (place.join("dxt.txt"), place.join("trace"));
+    fs::write(&path, text).unwrap();
+    let _ = import(&trace, &[path.as_os_str()]).success();
+    assert_good(&trace);
+    let stat = |options: &[&str]| {
+        let mut command = std::process::Command::new(&miot_tests::built::built().miot);
+        command.arg("stat").arg(&trace).args(options).args(["--format", "json"]);
+        let out = miot_tests::process::run(&mut command).success().stdout;
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()
+    };
+    assert_eq!(stat(&[])["totals"]["bytes_written"], 32 * MIB);
+    let findings = stat(&["--show", "findings"]);
+    assert!(!findings.to_string().contains("overwrites"), "{findings:#}");
+}
+
 /// More files of threads than may be open at a time.
 #[test]
 fn a_file_for_each_of_two_thousand_threads() {

@@ -2,11 +2,15 @@
 
 use crate::{of_layer, place, within};
 use miot_proto::event::flag;
+use miot_tests::built::built;
 use miot_tests::mpi::{Mpi, compile, traced};
+use miot_tests::process::run;
 use miot_tests::trace::Row;
 use miot_tests::traced::events;
 use miot_trace_analysis::view::{Range, View};
+use miot_trace_exchange::miller::{Base, Item, Mode, Reader};
 use std::collections::HashMap;
+use std::process::Command;
 
 /// The view that an event sets.
 fn view(row: &Row) -> View {
@@ -92,4 +96,46 @@ fn interleaved_ranks_write_where_their_views_say() {
     assert_eq!(check(&events(&trace)), 8);
     let data = std::fs::read(place.join("data")).unwrap();
     assert!(data.chunks(128).enumerate().all(|(i, block)| block == [b'a' + (i % 8) as u8; 128]));
+}
+
+/// Two ranks write every other block of a file with one request each.
+fn simulated_and_exported(mpi: Mpi) {
+    const PIECES: u64 = 64;
+    const BYTES: u64 = 128;
+    let place = place(&format!("view-pieces-{mpi:?}"));
+    let program = mpi.compile(&place, "patterns", "patterns.c", &[]);
+    let (trace, data) = (place.join("trace"), place.join("data"));
+    let words = [program.as_os_str(), "collective".as_ref(), data.as_os_str()];
+    let _ = mpi.traced(&trace, 2, &[], &words).success();
+    let miot = |words: &[&str]| run(Command::new(&built().miot).args(words).current_dir(&place)).success();
+    let exported =
+        miot(&["export", "--format", "miller", "--path", "**/data", "-o", "trace.miller", "trace"]);
+    let told = format!("2 requests through file views are {} records", 2 * PIECES);
+    assert!(exported.stderr.contains(&told), "{}", exported.stderr);
+    let text = std::fs::read(place.join("trace.miller")).unwrap();
+    let items = Reader::new(&text[..], Base::Hexadecimal, Mode::Strict).map(Result::unwrap);
+    let records = items.filter_map(|item| match item {
+        Item::Record(record) => Some(Range { offset: record.offset, bytes: record.length }),
+        Item::Comment(_) => None,
+    });
+    let records: Vec<Range> = records.collect();
+    assert!(records.iter().all(|range| range.bytes == BYTES), "{records:?}");
+    assert_eq!(records.len() as u64, 2 * PIECES);
+    assert_eq!(joined(records), [Range { offset: 0, bytes: 2 * PIECES * BYTES }]);
+    let out = miot(&["simulate", "trace", "--format", "json"]).stdout;
+    let simulated: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let notes = simulated["notes"].to_string();
+    let told =
+        format!("2 requests through file views are simulated as {} requests, one for each piece", 2 * PIECES);
+    assert!(notes.contains(&told), "{notes}");
+}
+
+#[test]
+fn simulate_and_miller_take_views_apart() {
+    simulated_and_exported(Mpi::Mpich);
+}
+
+#[test]
+fn simulate_and_miller_take_views_of_open_mpi_apart() {
+    simulated_and_exported(Mpi::OpenMpi);
 }

@@ -273,7 +273,7 @@ impl Characterize {
         }
         self.memory += match kind {
             Kind::Read | Kind::Write => {
-                self.views_unknown += u64::from(*place == Place::Unknown);
+                self.views_unknown += u64::from(matches!(place, Place::Unknown(_)));
                 let access = placed(event, place, pair.block);
                 let mut overwritten = 0;
                 if kind == Kind::Write {
@@ -455,7 +455,7 @@ fn placed(event: &Event, place: &Place, block: u32) -> Access {
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     match place {
         Place::Whole => access(event, event.offset, block),
-        Place::Unknown => access(event, None, block),
+        Place::Unknown(_) => access(event, None, block),
         Place::Pieces(pieces) => {
             let last = |piece: &Range| signed((piece.offset + piece.bytes).saturating_sub(1));
             let first = pieces.first().map(|piece| signed(piece.offset));

@@ -5,6 +5,8 @@
 //! POSIX call below it. Requests of the layer `block` are physical records. [`SkippedRequests`]
 //! counts requests that the format cannot represent.
 //!
+//! A request through a file view of MPI-IO becomes a record for each contiguous piece of the file.
+//!
 //! A trace is in order of completion, the format in order of start. Therefore records wait until
 //! there are [`WAITING`] of them, and are written in order of start: a request is in its correct
 //! position if fewer requests completed while it was in progress. A later one is written with the
@@ -17,7 +19,8 @@ use arrow_array::RecordBatch;
 use arrow_array::types::{TimestampNanosecondType, UInt64Type};
 use miot_proto::event::flag;
 use miot_proto::op::{ArgMeaning, Layer, OpClass};
-use miot_trace_events::{Event, EventNames, Events, Outermost};
+use miot_trace_events::view::Range;
+use miot_trace_events::{Event, EventNames, Events, Outermost, Place, Places, UnknownPlaces};
 use miot_trace_store::FileNames;
 use miot_trace_store::schema::{column, text};
 use std::cmp::Reverse;
@@ -42,6 +45,12 @@ pub struct SkippedRequests {
     pub without_offset: u64,
     /// Requests that copy from file to file.
     pub copies: u64,
+    /// MPI-IO requests with unknown pieces.
+    pub unknown_places: UnknownPlaces,
+    /// Requests through a file view that became several records.
+    pub in_pieces: u64,
+    /// Records of these requests.
+    pub pieces: u64,
     /// Requests that moved fewer bytes than requested, with their whole length in the record.
     pub short: u64,
     /// Bytes that these requests did not move.
@@ -49,6 +58,11 @@ pub struct SkippedRequests {
     /// Requests that began earlier than their record states; the preceding comment contains the
     /// difference.
     pub moved: u64,
+}
+
+/// Returns the number of bytes that a request asked for.
+fn asked(event: &Event) -> u64 {
+    event.length.map_or(event.moved(), |length| u64::try_from(length).unwrap_or(0))
 }
 
 /// A waiting record.
@@ -113,6 +127,7 @@ pub struct Export<'a, W: Write> {
     every_layer: bool,
     names: EventNames,
     outermost: Outermost,
+    places: Places,
     facts: HashMap<u64, Facts>,
     numbers: Numbers,
     processes: HashMap<u64, Process>,
@@ -143,6 +158,7 @@ impl<'a, W: Write> Export<'a, W> {
             every_layer,
             names: EventNames::default(),
             outermost: Outermost::default(),
+            places: Places::default(),
             facts: HashMap::new(),
             numbers: Numbers::default(),
             processes: HashMap::new(),
@@ -188,6 +204,14 @@ impl<'a, W: Write> Export<'a, W> {
     /// # Errors
     /// Errors of writing; missing columns.
     pub fn add(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        self.add_chosen(batch, |_| true)
+    }
+
+    /// [`Export::add`] of the chosen rows. The other rows set file views, which later requests need.
+    ///
+    /// # Errors
+    /// As [`Export::add`].
+    pub fn add_chosen(&mut self, batch: &RecordBatch, is_chosen: impl Fn(usize) -> bool) -> io::Result<()> {
         let mut names = std::mem::take(&mut self.names);
         let events = Events::of(batch, &mut names).ok_or_else(|| {
             io::Error::new(
@@ -195,7 +219,11 @@ impl<'a, W: Write> Export<'a, W> {
                 "the trace lacks columns of events: is it of another version?",
             )
         })?;
-        for event in events {
+        for (row, event) in events.enumerate() {
+            let place = self.places.of_bytes(&event, asked(&event), self.files);
+            if !is_chosen(row) {
+                continue;
+            }
             // Called for every event, so that all threads are known.
             let is_outermost = self.outermost.is(&event);
             let is_physical = event.layer == Some(Layer::Block);
@@ -204,8 +232,8 @@ impl<'a, W: Write> Export<'a, W> {
             }
             let (process, cpu) = self.cpu(&event, is_physical);
             if event.class().is_data() {
-                self.take(&event, process, cpu, is_physical);
-                if self.waiting.len() > self.most {
+                self.take(&event, place, process, cpu, is_physical);
+                while self.waiting.len() > self.most {
                     self.write_one()?;
                 }
             }
@@ -214,7 +242,7 @@ impl<'a, W: Write> Export<'a, W> {
         Ok(())
     }
 
-    fn take(&mut self, event: &Event, process: u32, cpu: Option<i64>, is_physical: bool) {
+    fn take(&mut self, event: &Event, place: Place, process: u32, cpu: Option<i64>, is_physical: bool) {
         if event.class() == OpClass::Copy {
             self.left.copies += 1;
             return;
@@ -223,12 +251,24 @@ impl<'a, W: Write> Export<'a, W> {
             self.left.failed += 1;
             return;
         }
-        let length = event.length.map_or(event.moved(), |length| u64::try_from(length).unwrap_or(0));
+        let length = asked(event);
         let offset = event.offset.and_then(|offset| u64::try_from(offset).ok());
-        let (Some(offset), Some(handle)) = (offset, event.handle) else {
-            self.left.without_offset += 1;
-            return;
+        let (pieces, handle) = match (place, offset, event.handle) {
+            (Place::Unknown(why), _, _) => {
+                self.left.unknown_places.add(why);
+                return;
+            }
+            (Place::Pieces(pieces), _, Some(handle)) => (pieces, handle),
+            (Place::Whole, Some(offset), Some(handle)) => (vec![Range { offset, bytes: length }], handle),
+            _ => {
+                self.left.without_offset += 1;
+                return;
+            }
         };
+        if pieces.len() > 1 {
+            self.left.in_pieces += 1;
+            self.left.pieces += pieces.len() as u64;
+        }
         if event.moved() < length {
             self.left.short += 1;
             self.left.short_bytes = self.left.short_bytes.saturating_add(length - event.moved());
@@ -248,22 +288,24 @@ impl<'a, W: Write> Export<'a, W> {
             (Some(_), false) => event.request.into(),
         };
         let unit = if is_physical { BLOCK } else { 1 };
-        self.arrivals += 1;
-        self.waiting.push(Reverse(Pending {
-            begin: event.begin,
-            process,
-            arrival: self.arrivals,
-            end: event.end,
-            bits,
-            cache_flags: imported.is_some_and(|arg| arg & NO_CACHE_FLAGS == 0),
-            offset: offset / unit,
-            length: length.div_ceil(unit),
-            operation,
-            handle,
-            file: event.file,
-            thread: (event.process, event.tid),
-            cpu,
-        }));
+        for piece in pieces {
+            self.arrivals += 1;
+            self.waiting.push(Reverse(Pending {
+                begin: event.begin,
+                process,
+                arrival: self.arrivals,
+                end: event.end,
+                bits,
+                cache_flags: imported.is_some_and(|arg| arg & NO_CACHE_FLAGS == 0),
+                offset: piece.offset / unit,
+                length: piece.bytes.div_ceil(unit),
+                operation,
+                handle,
+                file: event.file,
+                thread: (event.process, event.tid),
+                cpu,
+            }));
+        }
     }
 
     /// Returns the number of the process, and the CPU time of the thread so far: as recorded, or
@@ -406,12 +448,17 @@ impl<'a, W: Write> Export<'a, W> {
         if self.origin.is_none() {
             self.header(0, false)?;
         }
-        let SkippedRequests { failed, without_offset, copies, short, short_bytes, moved } = self.left;
+        let SkippedRequests { failed, without_offset, copies, unknown_places, in_pieces, pieces, .. } =
+            self.left;
+        let SkippedRequests { short, short_bytes, moved, .. } = self.left;
         let counts = [
             ("records", self.to.records()),
             ("left_out_failed", failed),
             ("left_out_without_offset", without_offset),
             ("left_out_copies", copies),
+            ("left_out_unknown_view", unknown_places.total()),
+            ("in_pieces", in_pieces),
+            ("pieces", pieces),
             ("short", short),
             ("short_bytes", short_bytes),
             ("start_moved", moved),

@@ -169,7 +169,6 @@ fn symlink(step: &ReplayStep) -> Symlink {
         | posix::LUTIMES
         | posix::LGETXATTR
         | posix::LSETXATTR
-        | posix::LISTXATTR
         | posix::LLISTXATTR
         | posix::LREMOVEXATTR => true,
         posix::FSTATAT | posix::STATX | posix::FCHOWNAT | posix::UTIMENSAT => {
@@ -179,4 +178,36 @@ fn symlink(step: &ReplayStep) -> Symlink {
         _ => false,
     };
     if is_no_follow { Symlink::NoFollow } else { Symlink::Follow }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::ReplayRoot;
+    use miot_proto::op::by_name;
+
+    /// Attributes of a file outside are neither read nor changed through a link to it.
+    #[test]
+    fn attribute_calls_through_links_that_lead_out_are_refused() {
+        let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::os::unix::fs::symlink(outside.path(), root.path().join("out")).unwrap();
+        let target = Target::new(ReplayRoot::open(root.path()).unwrap(), 0);
+        let made = |name: &str| {
+            let op = by_name("posix", name).unwrap().op;
+            let step = ReplayStep {
+                op: (op.layer, op.number),
+                path: Some(b"out".to_vec()),
+                path2: Some(b"user.miot".to_vec()),
+                length: Some(64),
+                ..ReplayStep::default()
+            };
+            target.replay(&step, &mut Buffer::default())
+        };
+        let refused = [Errno::XDEV, Errno::LOOP].map(|errno| -i64::from(errno.raw_os_error()));
+        for name in ["getxattr", "setxattr", "listxattr", "removexattr"] {
+            assert!(refused.contains(&made(name)), "{name}: {}", made(name));
+            let on_link = format!("l{name}");
+            assert!(!refused.contains(&made(&on_link)), "{on_link} is about the link itself");
+        }
+    }
 }

@@ -93,7 +93,7 @@ impl View {
 
     /// Returns the same view with its first byte at the begin of the file.
     #[must_use]
-    pub(crate) fn at_begin(mut self) -> View {
+    pub fn at_begin(mut self) -> View {
         let first = self.blocks.iter().map(|(block, _)| block.offset).min().unwrap_or(0);
         self.displacement = 0;
         self.blocks.iter_mut().for_each(|(block, _)| block.offset -= first);
@@ -102,7 +102,7 @@ impl View {
 
     /// Returns the number of blocks of one repetition of the file type.
     #[must_use]
-    pub(crate) fn blocks(&self) -> usize {
+    pub fn blocks(&self) -> usize {
         self.blocks.len()
     }
 

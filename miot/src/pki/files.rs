@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 pub(super) const AUTHORITY: &str = "ca.pem";
 /// Permissions of keys.
 const SECRET: u32 = 0o600;
+/// Permissions of certificates.
 const PUBLIC: u32 = 0o644;
 
 /// A certificate and its key.

@@ -1,5 +1,7 @@
 //! The program `log-server`.
 
+#![expect(clippy::disallowed_types, reason = "whether the server was asked to stop")]
+
 use clap::Parser as _;
 use miot_daemon::User;
 use miot_daemon::privileges::{create_dir_for, reduce_to};

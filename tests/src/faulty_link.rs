@@ -2,6 +2,8 @@
 //! connections at any byte, repeats frames and flips bits. It does not reorder, because TCP does
 //! not.
 
+#![expect(clippy::disallowed_types, reason = "counters and stop flags of the tests")]
+
 use crate::random::Random;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, frame_header};
 use rustix::net::sockopt::set_socket_linger;

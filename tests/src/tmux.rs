@@ -1,5 +1,7 @@
 //! Programs on a terminal, and what it shows.
 
+#![expect(clippy::disallowed_types, reason = "counters and stop flags of the tests")]
+
 use crate::process::run;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};

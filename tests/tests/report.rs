@@ -133,6 +133,7 @@ fn assert_as_stat(browser: &mut Browser, trace: &Path) {
 
 /// Sixty-four blocks of 4 KiB written, half a second of nothing, and read back twice.
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario from start to end")]
 fn the_page_says_what_a_program_did_and_what_stat_says() {
     let place = fresh("report-program");
     let trace = place.join("trace");

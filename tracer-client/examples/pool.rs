@@ -8,6 +8,8 @@
 //!
 //! The lines that record requests with MIOT are marked with "MIOT:".
 
+#![expect(clippy::disallowed_types, reason = "counters and stop flags of the program")]
+
 use miot_tracer::{AsyncRequest, Completion, Ext, Op, complete, op, submit};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};

@@ -39,7 +39,6 @@
 // Under loom only the lane is built; see tests/loom.sh.
 #![cfg_attr(loom, allow(dead_code))]
 // Atomics only in modules that own a memory protocol; see clippy.toml.
-#![warn(clippy::disallowed_types)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 #[allow(non_camel_case_types)]

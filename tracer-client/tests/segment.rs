@@ -106,6 +106,7 @@ fn done(length: u64) -> Completion {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario from start to end")]
 fn scenarios() {
     let Ok(scenario) = std::env::var(SCENARIO) else { return };
     match scenario.as_str() {

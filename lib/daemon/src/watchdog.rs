@@ -4,6 +4,8 @@
 //! the last notification. Each loop has a [`Liveness`] and marks it once per round, also when it
 //! has nothing to do.
 
+#![expect(clippy::disallowed_types, reason = "liveness flags that tasks set and the watchdog clears")]
+
 use crate::notify::send;
 use sd_notify::NotifyState;
 use std::convert::Infallible;

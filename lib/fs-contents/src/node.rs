@@ -1,6 +1,8 @@
 //! A directory, as the names on its path from the root of the walk. It is opened by its path each
 //! time, so that neither the number of open files nor the length of a path limits the walk.
 
+#![expect(clippy::disallowed_types, reason = "whether the kernel has openat2, found out once")]
+
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::{Errno, Result, retry_on_intr};

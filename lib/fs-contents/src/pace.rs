@@ -1,5 +1,7 @@
 //! Rate and priority of a walk.
 
+#![expect(clippy::disallowed_types, reason = "stop flag of the walk")]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -10,6 +10,8 @@
 //! The stack is last in, first out, so that it holds the siblings of one path. A directory is
 //! suspended while more than [`SUSPEND_AT`] directories wait.
 
+#![expect(clippy::disallowed_types, reason = "counters of the progress")]
+
 use crate::checkpoint::{Waiting, WalkState};
 use crate::contents::{Attributes, Contents};
 use crate::errors::Errors;

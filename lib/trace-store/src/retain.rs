@@ -18,6 +18,8 @@
 //! - clock corrections that apply to later events;
 //! - the ends of these streams, so that no event is added twice.
 
+#![expect(clippy::disallowed_types, reason = "stop flag of the sealing thread")]
+
 mod needed_ids;
 mod rows;
 

@@ -3,6 +3,8 @@
 //! Another thread reads and decodes while the caller processes the previous batch. Memory use is a
 //! few batches, independent of the length of the trace.
 
+#![expect(clippy::disallowed_types, reason = "count of rows missed by readers of the live part")]
+
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::live::LiveReader;

@@ -15,6 +15,8 @@
 //! Events in a sealed part are ordered by time. In the live part they are too, except late ones
 //! (see `miot_proto::event::flag::LATE`), which sealing moves to their place.
 
+#![expect(clippy::disallowed_types, reason = "stop flag of the sealing thread")]
+
 pub(crate) mod foreign_files;
 
 use crate::checksum::{ChecksumWriter, Checksums, RowGroups};

@@ -1,5 +1,7 @@
 //! The thread that seals and removes parts while the writer continues.
 
+#![expect(clippy::disallowed_types, reason = "stop flag of the sealing thread")]
+
 use crate::carried::RemovedParts;
 use crate::error::Error;
 use crate::layout::Layout;

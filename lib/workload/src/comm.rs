@@ -245,6 +245,8 @@ fn receive<T: DeserializeOwned>(socket: &mut UnixStream) -> io::Result<T> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::disallowed_types, reason = "counter of the test")]
+
     use super::{ConnectionLost, RankLink, Ranks};
     use std::os::unix::net::UnixStream;
     use std::sync::atomic::{AtomicU32, Ordering};

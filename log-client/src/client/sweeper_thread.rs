@@ -1,5 +1,7 @@
 //! The sweeper's thread: start, stop request, result.
 
+#![expect(clippy::disallowed_types, reason = "flags between the sweeper thread and the tasks")]
+
 use crate::clock::{Calibration, NodeClock};
 use crate::config::Config;
 use crate::directory::MiotDirectory;

@@ -363,6 +363,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_types, reason = "stop flag of the test")]
     fn check_reader_distinguishes_dead_silent_and_ended() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("miot");

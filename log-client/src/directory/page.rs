@@ -3,6 +3,8 @@
 //! It is mapped because the sleep of an idle log-client is a futex in it. The file has mode 0644,
 //! so only its owner can truncate it under the mapping.
 
+#![expect(clippy::disallowed_types, reason = "words of the control page, shared with producers")]
+
 use miot_proto::control::{BYTES, EXCEPTION_BYTES, MAGIC, MAX_EXCEPTIONS, Settings, exception, word};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};

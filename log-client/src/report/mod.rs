@@ -1,5 +1,7 @@
 //! Status reports to the log-server, about once a second, and commands from the log-server.
 
+#![expect(clippy::disallowed_types, reason = "counters and states for status and metrics")]
+
 mod commands;
 mod metrics;
 mod pages;

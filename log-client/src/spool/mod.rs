@@ -55,6 +55,11 @@
 //! marks can bridge, batches and ends of undefined streams are skipped ([`server_definitions`]);
 //! the next file defines everything in force.
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "size and requests that the writer and the reader of the spool share"
+)]
+
 mod condense;
 mod definitions;
 mod format;

@@ -7,6 +7,8 @@
 //! address in the configuration there always are, so that the hour before the first request is
 //! known too.
 
+#![expect(clippy::disallowed_types, reason = "states of the activity thread, for the store")]
+
 use crate::settings::config::Config;
 use arrow_array::RecordBatch;
 use crossbeam::channel::{Receiver, Sender, bounded, select};

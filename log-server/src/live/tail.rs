@@ -5,6 +5,8 @@
 //! Names come from the trace directory, which is read when the first subscriber connects, and from
 //! the side tables written since. Subscribers with equal requests share the encoded frames.
 
+#![expect(clippy::disallowed_types, reason = "bytes queued for subscribers, and their number")]
+
 use crate::settings::config::Config;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{TimestampNanosecondType, UInt32Type, UInt64Type};

@@ -4,6 +4,8 @@
 //! copy of its status several times a second; a task takes samples for rates and checks the disk.
 //! The path of events never waits for the monitor.
 
+#![expect(clippy::disallowed_types, reason = "counters for metrics")]
+
 mod disk;
 mod metrics;
 mod pages;

@@ -1,6 +1,8 @@
 //! Limits on connections, and on the memory and the rate of one node and of all nodes, over all
 //! their connections.
 
+#![expect(clippy::disallowed_types, reason = "number of connections")]
+
 use crate::error::Refusal;
 use crate::ids::ConnId;
 use crate::lock;

@@ -1,5 +1,7 @@
 //! The session of a remote reader.
 
+#![expect(clippy::disallowed_types, reason = "bytes queued for a subscriber")]
+
 use super::{FINAL_MESSAGE_WITHIN, HELLO_WITHIN, SessionEnd, Shutdown, send_final_message};
 use crate::error::Refusal;
 use crate::ids::ConnId;

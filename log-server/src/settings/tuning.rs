@@ -1,5 +1,7 @@
 //! Settings that change at run time.
 
+#![expect(clippy::disallowed_types, reason = "settings that change at run time")]
+
 use crate::error::Error;
 use crate::settings::config::Config;
 use miot_daemon::settings::differences;

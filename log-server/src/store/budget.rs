@@ -9,6 +9,8 @@
 //! Each node has a child budget of the server's budget, so that it cannot use up the memory of the
 //! others.
 
+#![expect(clippy::disallowed_types, reason = "bytes of memory in use")]
+
 use crate::store::watermarks::FlowControl;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -21,6 +21,8 @@
 //! Nodes that never sent a heartbeat hold back the others for at most `silent_after` at a stretch,
 //! no matter how many of them connect one after the other.
 
+#![expect(clippy::disallowed_types, reason = "states of a node, for its session")]
+
 use crate::ids::NodeId;
 use crate::store::budget::Budget;
 use std::sync::Arc;

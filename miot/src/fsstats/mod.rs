@@ -1,5 +1,7 @@
 //! `miot fsstats`: contents of a file system.
 
+#![expect(clippy::disallowed_types, reason = "interruption flag, and count of running threads")]
+
 mod print;
 
 use crate::files::check_writable;

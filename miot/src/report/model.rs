@@ -273,7 +273,6 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     for losses in reader.table(Table::Losses)? {
         summary.add_losses(&losses);
     }
-    let accesses = files.accesses(source, &reader, &names)?;
     let mut summary = summary.finish(&names, &processes, rows);
     let nodes = nodes(&summary);
     summary.processes.truncate(rows);
@@ -309,7 +308,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
             views_unknown: found.views_unknown,
             folded_pairs: found.folded,
         },
-        accesses,
+        accesses: files.accesses(source, &reader, &names)?,
         nodes,
         clocks: clocks(&reader.table(Table::Clocks)?, &times),
         removed: reader

@@ -1,5 +1,7 @@
 //! Signals while the command runs: `miot run` survives them in order to finish the trace.
 
+#![expect(clippy::disallowed_types, reason = "disposition of SIGPIPE at the start")]
+
 use anyhow::Context as _;
 use rustix::process::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,7 @@
 //! Runs several simulations in parallel.
 
+#![expect(clippy::disallowed_types, reason = "number of the next simulation, for the threads")]
+
 use super::parameters::Point;
 use crate::source::bar;
 use miot_simulator::{ConfigError, Outcome, Workload, simulate};

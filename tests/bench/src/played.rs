@@ -1,6 +1,8 @@
 //! A log-client that only reads: it plays the part of the reader of the lanes, as far as a producer
 //! can see it, so that the producer's cost is measured alone.
 
+#![expect(clippy::disallowed_types, reason = "counters and stop flags of the program")]
+
 use anyhow::{Context, Result, ensure};
 use miot_proto::control::{self, Settings, word};
 use miot_proto::segment::{self, header, lane};

@@ -1,5 +1,7 @@
 //! Processes: what they use, on which processors they run, and ending those that were started here.
 
+#![expect(clippy::disallowed_types, reason = "counters and stop flags of the program")]
+
 use std::io::{Error, Result};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};

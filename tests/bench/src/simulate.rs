@@ -6,6 +6,8 @@
 //! 16 KiB and four of 4 KiB. Rates are per second of processor time, so that they hold on a busy
 //! machine; the sweep is eight simulations on one to all processors, by the clock.
 
+#![expect(clippy::disallowed_types, reason = "counters and stop flags of the program")]
+
 use crate::Bench;
 use crate::report::number;
 use anyhow::{Context as _, Result};

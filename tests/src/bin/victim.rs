@@ -7,6 +7,8 @@
 //! begin. PAUSE_US: sleep after a hundred requests. PATHS: how many different paths are named, see
 //! [`miot_tests::victim::path`].
 
+#![expect(clippy::disallowed_types, reason = "counters and stop flags of the program")]
+
 use miot_tests::victim::{DONE, LIVES, WORDS, handle, mix, offset, path, tag};
 use miot_tracer::{
     Completion, Ext, RequestArgs, StartedRequest, begin_enclosing_on, begin_on, cancel, end, end_with, op,

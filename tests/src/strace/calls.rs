@@ -11,6 +11,7 @@ const AT_REMOVEDIR: i64 = 0x200;
 const AT_EMPTY_PATH: i64 = 0x1000;
 
 /// The request of a call; `None` if it is none that MIOT records, or only on excluded files.
+#[expect(clippy::too_many_lines, reason = "one arm per system call")]
 pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fact> {
     let result = call.result;
     let arg = |i: usize| call.args.get(i).map_or("", String::as_str);

@@ -31,6 +31,7 @@ fn said(text: &str) -> Vec<(String, String)> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario from start to end")]
 fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
     let Some(mut site) = Site::start("steered") else { return };
     // On each node a program of job alpha and one of job beta.

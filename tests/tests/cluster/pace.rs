@@ -1,6 +1,8 @@
 //! Rates, lag, spool and losses of `miot ctl --server status` beside what programs at a known pace
 //! have done.
 
+#![expect(clippy::disallowed_types, reason = "counters and stop flags of the tests")]
+
 use crate::site::{NODES, Site};
 use crate::truth::now;
 use miot_tests::process::until;

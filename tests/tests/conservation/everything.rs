@@ -53,6 +53,7 @@ impl Full {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario from start to end")]
 fn everything_at_once() {
     let mut random = Random::new("everything");
     let seconds = Duration::from_secs(number("MIOT_EVERYTHING_SECONDS", 15));

@@ -1,5 +1,7 @@
 //! Many threads at names and data for some seconds; then the mount and its source are the same.
 
+#![expect(clippy::disallowed_types, reason = "counters and stop flags of the tests")]
+
 use crate::descriptors::{FEW, FEW_WITHOUT_HANDLES};
 use crate::mounted::{Mounted, Place, shell};
 use miot_tests::process::run;

@@ -29,6 +29,7 @@ fn data(rows: &[Row]) -> Vec<String> {
 /// What shares a position and what does not; calls that others interrupt; threads, `fork`, `vfork`,
 /// `execve`, signals, death.
 #[test]
+#[expect(clippy::too_many_lines, reason = "mostly the text that is imported")]
 fn offsets_follow_descriptors_through_threads_and_processes() {
     let text = br#"10 1700000000.000001 execve("/bin/p", ["p", "a b"], 0x7ffe /* 3 vars */) = 0 <0.000100>
 10 1700000000.001000 openat(AT_FDCWD</work>, "f", O_RDWR|O_CREAT|O_TRUNC|O_CLOEXEC, 0644) = 3</work/f> <0.000010>

@@ -51,6 +51,7 @@ struct Case<'a> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one row per finding")]
 fn each_finding_is_made_where_it_is_the_case_and_nowhere_else() {
     let place = Place::new("findings");
     let case = |ranks, before, bad: String, rule, also, figures, file, good: String| Case {

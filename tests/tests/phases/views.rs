@@ -2,6 +2,8 @@
 //! the model, its replay and its estimate do is held against what the program is known to write,
 //! and that against its file.
 
+#![expect(clippy::disallowed_types, reason = "counters and stop flags of the tests")]
+
 use crate::{miot, phases, place};
 use miot_tests::built::built;
 use miot_tests::mpi::Mpi;

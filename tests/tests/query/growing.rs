@@ -1,5 +1,7 @@
 //! Traces while they are written: each row once, whatever is sealed or removed meanwhile.
 
+#![expect(clippy::disallowed_types, reason = "counters and stop flags of the tests")]
+
 use crate::{common, parts, place, rows, value};
 use miot_trace_store::{Options, Table, Writer, count_parts};
 use std::path::Path;

@@ -155,6 +155,7 @@ fn rows(browser: &mut Browser) -> u64 {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario from start to end")]
 fn a_visitor_clicks_through_the_page_and_it_asks_nobody_else() {
     let site = Site::start();
     let (mut first, mut second) = (site.program("first"), site.program("second"));

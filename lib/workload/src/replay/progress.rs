@@ -13,6 +13,8 @@
 //! first. So one of them sees the other, and no wake-up is lost. Only the waiter decrements the
 //! second word.
 
+#![expect(clippy::disallowed_types, reason = "progress that processes of a replay share in memory")]
+
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;

@@ -24,6 +24,7 @@ fn given_up_events_are_reported_exactly() {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one scenario from start to end")]
 fn given_up_at_random(random: &mut Rng) {
     let dir = tempfile::tempdir().unwrap();
     let (mut writer, mut reader, _) = open(dir.path());

@@ -1,5 +1,7 @@
 //! The latest events for a browser: at most some hundred per second; the others are only counted.
 
+#![expect(clippy::disallowed_types, reason = "bytes queued for a subscriber")]
+
 use crate::ids::ConnId;
 use crate::live::tail::{FilterError, RowFilter, Subscription, TailRequest};
 use crate::monitor::Monitor;

@@ -3,6 +3,8 @@
 //! The first exchanges happen before the first times are converted. Later ones happen when the
 //! error of the correction may have grown.
 
+#![expect(clippy::disallowed_types, reason = "time of the last ping, shared by both halves of a session")]
+
 use super::Session;
 use crate::clock::{Correction, Exchange, NodeClock};
 use crate::now;

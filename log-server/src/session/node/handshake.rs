@@ -1,6 +1,8 @@
 //! Introduction of a node to the store, the task that writes to the node, and the end of the
 //! session.
 
+#![expect(clippy::disallowed_types, reason = "time of the last ping, shared by both halves of a session")]
+
 use super::clock::{ClockSync, NOT_SENT};
 use super::limits::{DEAD_AFTER, OpenDefinitions};
 use super::{ReadEnd, Session};

@@ -131,6 +131,7 @@ impl Cluster {
     }
 
     /// The next requests, in order of completion.
+    #[expect(clippy::too_many_lines, reason = "one branch per kind of program, one push per column")]
     fn step(&mut self, rows: &mut Vec<Row>) {
         self.time += 500 + self.random.below(9_000) as i64;
         let minute = (self.time - BEGIN) / 60_000_000_000;

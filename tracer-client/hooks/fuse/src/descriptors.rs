@@ -1,5 +1,7 @@
 //! Descriptor budget of the process, and a count of the descriptors that stay open.
 
+#![expect(clippy::disallowed_types, reason = "number of descriptors in use")]
+
 use crate::options::ThreadCount;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::process::{Resource, Rlimit};

@@ -5,6 +5,8 @@
 //! reached only by its descriptor keeps the descriptor as long as possible: a removed file in use,
 //! and a file whose last known name was removed.
 
+#![expect(clippy::disallowed_types, reason = "use bit of the clock algorithm")]
+
 use crate::descriptors::Descriptor;
 use crate::location::Location;
 use crate::reopen::ReopenKey;

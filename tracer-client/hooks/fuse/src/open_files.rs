@@ -1,5 +1,7 @@
 //! Open files and directories.
 
+#![expect(clippy::disallowed_types, reason = "handle numbers, and whether a path was recorded")]
+
 use crate::descriptor_cache::DescriptorCache;
 use crate::descriptors::Descriptor;
 use crate::inode::{Inode, PinnedInode};

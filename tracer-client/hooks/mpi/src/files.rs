@@ -1,5 +1,7 @@
 //! Table of open MPI files, by MPI's handle.
 
+#![expect(clippy::disallowed_types, reason = "count of open files, checked before the lock")]
+
 use crate::abi::Handle;
 use miot_proto::event::Communicator;
 use std::collections::BTreeMap;

@@ -1,5 +1,7 @@
 //! Functions behind the hooks, and the macro that declares a hook.
 
+#![expect(clippy::disallowed_types, reason = "address of the real function, resolved once")]
+
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};

@@ -1,5 +1,10 @@
 //! Table of non-blocking requests between their call and their completion, by MPI's handle.
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "count of open requests, checked before the lock, and thread numbers"
+)]
+
 use crate::abi::Handle;
 use crate::record::RequestEvent;
 use miot_tracer::capi::{MIOT_NONE, miot_request};

@@ -1,5 +1,7 @@
 //! Array of a million elements whose memory is mapped on demand.
 
+#![expect(clippy::disallowed_types, reason = "addresses of mapped chunks; entries are never freed")]
+
 use miot_tracer::gate::{self, Calls};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::sync::atomic::{

@@ -4,6 +4,8 @@
 //! tries to store the result. A rename of the directory is not detected, and neither is a change by
 //! a raw system call or within libc (`nftw` with `FTW_CHDIR`).
 
+#![expect(clippy::disallowed_types, reason = "working directory under a version counter")]
+
 use crate::path::{Buffer, read_cwd};
 use std::sync::atomic::{
     AtomicU32, AtomicU64,

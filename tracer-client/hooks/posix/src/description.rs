@@ -6,6 +6,8 @@
 //! the hook, to those that were open when the process created another one (the [`generation`] has
 //! then advanced), and to writes to files opened with `O_APPEND`.
 
+#![expect(clippy::disallowed_types, reason = "state of open file descriptions, read without locks")]
+
 use crate::chunked::{Chunked, MAX, Zeroed};
 use miot_tracer::gate::{self, Calls};
 use miot_tracer::op::OpClass;

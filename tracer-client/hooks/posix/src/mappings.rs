@@ -4,6 +4,8 @@
 //! mapping, so that these calls are recorded for files, and only for files. The table has no locks.
 //! When it is full, or after a fork, `munmap` and `msync` of unknown mappings are not recorded.
 
+#![expect(clippy::disallowed_types, reason = "table of mapped files, read without locks")]
+
 use crate::files::{begin_on, tracked};
 use crate::real::{Address, Offset, ReturnValue, hook};
 use crate::uring;

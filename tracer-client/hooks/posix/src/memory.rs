@@ -1,6 +1,8 @@
 //! Access to memory of the program that normally only the kernel reads, which returns `EFAULT` if
 //! the memory is not mapped.
 
+#![expect(clippy::disallowed_types, reason = "pages known to be readable")]
+
 use crate::real::keeping_errno;
 use miot_tracer::gate::{self, Calls};
 use std::mem::MaybeUninit;

@@ -11,6 +11,8 @@
 //! if the table is full, else when the program destroys the queue, reuses the block, or ends by
 //! `exit`.
 
+#![expect(clippy::disallowed_types, reason = "table of requests under way, used without locks")]
+
 use crate::description::Description;
 use crate::request::unaligned_flag;
 use crate::vfork;

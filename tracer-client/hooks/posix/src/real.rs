@@ -5,6 +5,8 @@
 //! `pthread_cancel` and C++ exceptions thrown by callbacks pass through a hook's frame, which
 //! therefore owns nothing that has a destructor.
 
+#![expect(clippy::disallowed_types, reason = "address of the real function, resolved once")]
+
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 

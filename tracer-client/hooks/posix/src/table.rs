@@ -6,6 +6,8 @@
 //! record. A descriptor that is closed by other means (raw system calls) is detected when a hook
 //! opens the same number again.
 
+#![expect(clippy::disallowed_types, reason = "table of descriptors, read without locks")]
+
 use crate::chunked::{Chunked, Zeroed};
 use crate::description;
 use crate::vfork;

@@ -1,5 +1,7 @@
 //! The ways of recording that are measured inside this program.
 
+#![expect(clippy::disallowed_types, reason = "counters and stop flags of the program")]
+
 use miot_tracer::{Completion, begin, end, op};
 use std::cell::{Cell, UnsafeCell};
 use std::hint::black_box;

@@ -6,6 +6,8 @@
 //! the life of the ring, and the kernel writes its own positions to the shared memory. Therefore
 //! requests that bypassed the hooks are detected and counted.
 
+#![expect(clippy::disallowed_types, reason = "state of rings, and the queues that the kernel shares")]
+
 use super::Parameters;
 use super::entry::SubmissionEntry;
 use crate::memory::peek;

@@ -345,7 +345,9 @@ fn ranks_of_a_program_are_told_apart() {
     let written = json!(16 * 65536);
     let expected = (0..4).map(|rank| (rank, json!(if rank == 0 { 64 * 65536 } else { 0 }), written.clone()));
     assert_eq!(found, expected.collect::<Vec<_>>());
-    browser.shows("document.querySelector('#ranks-figure svg desc').textContent.includes('each rank')");
+    browser.shows(
+        "document.querySelector('#ranks-figure svg desc').textContent.includes('each rank in the layer mpi-io')",
+    );
     let jobs = table(&mut browser, "jobs-table");
     assert!(jobs.iter().any(|(_, cells)| cells[1] == "mpi-io" && cells[2] == json!(4)), "{jobs:?}");
     assert_self_contained(&mut browser);

@@ -1,6 +1,6 @@
-//! The numbers of the error names strace writes.
+//! Numbers of the error names that strace prints.
 
-/// The error number of this name on Linux.
+/// Returns the error number of this name on Linux.
 #[must_use]
 pub fn number(name: &str) -> Option<i32> {
     Some(match name {

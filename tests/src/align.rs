@@ -1,17 +1,17 @@
-//! The shortest way to turn one sequence into the other (Myers 1986, the greedy algorithm).
+//! Shortest edit script between two sequences: the greedy algorithm of Myers (1986).
 
 /// One step of an alignment: indices into the two sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The same in both.
+    /// Elements that are equal in both.
     Both(usize, usize),
-    /// Only in the left one.
+    /// Element that is only in the left sequence.
     Left(usize),
-    /// Only in the right one.
+    /// Element that is only in the right sequence.
     Right(usize),
 }
 
-/// Aligns two sequences so that as few elements as possible stand alone.
+/// Aligns two sequences with the least number of unmatched elements.
 #[must_use]
 pub fn align<T: PartialEq>(left: &[T], right: &[T]) -> Vec<Step> {
     let (n, m) = (left.len() as isize, right.len() as isize);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_edit_is_found() {
+    fn shortest_edit_script_is_found() {
         assert_eq!(alone("", ""), 0);
         assert_eq!(alone("abc", "abc"), 0);
         assert_eq!(alone("", "abc"), 3);

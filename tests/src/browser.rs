@@ -1,5 +1,5 @@
-//! A real browser, without a screen: headless Chromium, which is controlled over its debugging pipe
-//! and reports what its page asks for and complains about.
+//! A real browser without a screen: headless Chromium, controlled over its debugging pipe. It
+//! reports the addresses that its page requests and the page's errors.
 
 use crate::namespaces::Namespaces;
 use crate::process::{WATCHDOG, run, wait};
@@ -11,16 +11,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Far longer than anything takes to be shown.
+/// Timeout of a page: far longer than any content takes to appear.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest wait for Chromium to end by itself.
+/// Longest wait for Chromium to exit by itself.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// The home of somebody whose browser trusts the authority in `pki` (`miot pki`), and has the
-/// certificate of a reader of it, if there is one.
+/// Creates a home directory whose browser trusts the authority in `pki` (`miot pki`) and has a
+/// reader's certificate, if `reader` is given.
 ///
 /// # Panics
-/// If it cannot be made.
+/// If it cannot be created.
 #[must_use]
 pub fn home(home: &Path, pki: &Path, reader: Option<&str>) -> PathBuf {
     let done = |command: &mut Command| drop(run(command).success());
@@ -41,11 +41,11 @@ pub fn home(home: &Path, pki: &Path, reader: Option<&str>) -> PathBuf {
     home.to_owned()
 }
 
-/// Lets browsers in the room, which has mounts of its own, show their certificate at an address
-/// without asking.
+/// Lets browsers in the namespaces present their certificate at an address without asking. The
+/// namespaces need mounts of their own.
 ///
 /// # Panics
-/// If that policy cannot be written.
+/// If the policy cannot be written.
 pub fn show_certificates(room: &Namespaces, url: &str) {
     const FOLDER: &str = "/etc/chromium";
     room.shell(&format!(
@@ -57,14 +57,14 @@ pub fn show_certificates(room: &Namespaces, url: &str) {
     std::fs::write(&file, policy).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
 }
 
-/// A browser with one page. It ends with this value.
+/// A browser with one page. Chromium exits when this value is dropped.
 #[derive(Debug)]
 pub struct Browser {
     child: Child,
     orders: Option<ChildStdin>,
     answers: Receiver<Value>,
     number: u64,
-    /// That of the page.
+    /// Debugging session of the page.
     session: Value,
     asked: Vec<String>,
     complaints: Vec<String>,
@@ -72,19 +72,19 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts one.
+    /// Starts a browser in the environment of the test.
     #[must_use]
     pub fn start() -> Browser {
         Browser::within(|chromium| chromium)
     }
 
-    /// Starts that of somebody, in a room.
+    /// Starts a browser inside namespaces, with its own home directory.
     #[must_use]
     pub fn of(room: &Namespaces, home: &Path) -> Browser {
         Browser::within(|mut chromium| room.inside(chromium.env("HOME", home)))
     }
 
-    /// Starts one by the command that `place` makes of the usual one.
+    /// Starts a browser by the command that `place` derives from the usual one.
     ///
     /// # Panics
     /// If it does not start.
@@ -92,9 +92,9 @@ impl Browser {
     pub fn within(place: impl FnOnce(Command) -> Command) -> Browser {
         let profile = tempfile::tempdir().unwrap_or_else(|e| panic!("{e}"));
         let mut chromium = Command::new("sh");
-        // It reads from descriptor 3 and writes to 4.
+        // Chromium reads commands from descriptor 3 and writes answers to 4.
         chromium.args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null", "sh", "chromium"]);
-        // Tests may be run as root and in containers; neither is a display.
+        // Tests may run as root and in containers, and there is no display.
         chromium.args(["--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu"]);
         chromium.args(["--disable-dev-shm-usage", "--disable-background-networking", "--no-first-run"]);
         chromium.args(["--window-size=1280,1000"]);
@@ -133,16 +133,16 @@ impl Browser {
         browser
     }
 
-    /// Goes to an address; why it could not, if so.
+    /// Loads an address. Returns Chromium's error if it fails.
     ///
     /// # Errors
-    /// In Chromium's words: `net::ERR_…`.
+    /// Chromium's error name: `net::ERR_…`.
     pub fn open(&mut self, url: &str) -> Result<(), String> {
         let answer = self.order("Page.navigate", json!({ "url": url }));
         answer["errorText"].as_str().map_or(Ok(()), |error| Err(error.to_owned()))
     }
 
-    /// What an expression is in the page.
+    /// Returns the value of an expression in the page.
     ///
     /// # Panics
     /// If it throws.
@@ -156,7 +156,7 @@ impl Browser {
     /// Waits until an expression is true in the page.
     ///
     /// # Panics
-    /// If it does not come to be.
+    /// If it does not become true.
     pub fn shows(&mut self, expression: &str) {
         let start = Instant::now();
         while self.value(expression) != true {
@@ -169,10 +169,10 @@ impl Browser {
         }
     }
 
-    /// Clicks with the mouse into the middle of an element, as somebody can who sees it.
+    /// Clicks into the middle of an element, which must be visible.
     ///
     /// # Panics
-    /// If it is not there, or something else is in the way.
+    /// If the element does not exist or is covered.
     pub fn click(&mut self, selector: &str) {
         let place = self.value(&format!(
             "(() => {{
@@ -192,19 +192,19 @@ impl Browser {
         }
     }
 
-    /// Lets pages save files into a directory.
+    /// Allows pages to save files into a directory.
     pub fn save_into(&mut self, dir: &Path) {
         let _ =
             self.order("Browser.setDownloadBehavior", json!({ "behavior": "allow", "downloadPath": dir }));
     }
 
-    /// Clicks into a field and types there.
+    /// Clicks into a field and types text.
     pub fn write(&mut self, selector: &str, text: &str) {
         self.click(selector);
         let _ = self.order("Input.insertText", json!({ "text": text }));
     }
 
-    /// Chooses a value of a list.
+    /// Selects a value of a list.
     pub fn choose(&mut self, selector: &str, value: &str) {
         let _ = self.value(&format!(
             "{{
@@ -215,16 +215,15 @@ impl Browser {
         ));
     }
 
-    /// Addresses that pages have asked for so far, also in vain.
+    /// Addresses that pages have requested so far, including failed requests.
     #[must_use]
     pub fn asked(&self) -> &[String] {
         &self.asked
     }
 
-    /// What pages wrote to the console since this was asked last: errors, warnings, whatever they
-    /// threw.
+    /// Console errors, warnings and exceptions of pages since the last call.
     pub fn complaints(&mut self) -> Vec<String> {
-        // What is on its way comes before the answer.
+        // Pending events arrive before the answer.
         let _ = self.value("0");
         std::mem::take(&mut self.complaints)
     }
@@ -252,7 +251,7 @@ impl Browser {
         assert!(matches!(written, Some(Ok(()))) && status.is_ok_and(|s| s.success()), "{}", file.display());
     }
 
-    /// Lets Chromium do something, and gives its answer.
+    /// Sends a command to Chromium and returns its answer.
     fn order(&mut self, method: &str, params: Value) -> Value {
         self.number += 1;
         let mut order = json!({ "id": self.number, "method": method, "params": params });
@@ -290,7 +289,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It ends with its pipe.
+        // Chromium exits when its pipe is closed.
         self.orders = None;
         if wait(&mut self.child, FAREWELL).is_none() {
             let _ = self.child.kill();

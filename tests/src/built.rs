@@ -5,36 +5,36 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Set by `tests/run.sh`, which has built everything already.
+/// Set by `tests/run.sh`, which has built all programs already.
 const BUILT_ENV: &str = "MIOT_TESTS_BUILT";
 
-/// What a build made.
+/// Files of a build.
 #[derive(Debug)]
 pub struct Built {
     /// Folder of the build: `target/debug` or `target/release`.
     pub folder: PathBuf,
-    /// The tool.
+    /// `miot`.
     pub miot: PathBuf,
-    /// The daemon of a node.
+    /// `miot-log-client`.
     pub log_client: PathBuf,
-    /// The central daemon.
+    /// `miot-log-server`.
     pub log_server: PathBuf,
-    /// The library to preload.
+    /// Library to preload.
     pub hook: PathBuf,
-    /// Folder of `libmiot.so` and `libmiot.a`.
+    /// Folder that holds `libmiot.so` and `libmiot.a`.
     pub library: PathBuf,
 }
 
-/// The root of the repository.
+/// Root of the repository.
 #[must_use]
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("/"))
 }
 
-/// Builds what is missing or stale, once per test process, and says where it is.
+/// Builds missing and stale programs, once per test process, and returns their paths.
 ///
 /// # Panics
-/// If it cannot be built.
+/// If the build fails.
 #[must_use]
 pub fn built() -> &'static Built {
     static BUILT: OnceLock<Built> = OnceLock::new();
@@ -59,10 +59,10 @@ pub fn built() -> &'static Built {
     })
 }
 
-/// A program that `cargo build` leaves out, built from the package of its name.
+/// Builds a program that `cargo build` leaves out, from the package of the same name.
 ///
 /// # Panics
-/// If it cannot be built.
+/// If the build fails.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());

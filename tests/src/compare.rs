@@ -1,4 +1,5 @@
-//! Holds a trace against strace's testimony, event by event. docs/hooks/posix.md lists the rules.
+//! Compares a trace with the output of strace, event by event. `docs/hooks/posix.md` lists the
+//! rules.
 
 use crate::align::{Step, align};
 use crate::fact::{Fact, is_excluded};
@@ -8,35 +9,35 @@ use crate::trace::Row;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 
-/// What was found.
+/// Result of a comparison.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// Requests that both saw, alike in every field.
+    /// Number of requests that are equal in every field.
     pub agreed: usize,
-    /// Differences by design: how often each rule was needed.
+    /// Number of differences by design, by the rule that explains them.
     pub by_design: BTreeMap<Rule, usize>,
-    /// Differences that no rule explains, for people.
+    /// Description of each difference that no rule explains.
     pub wrong: Vec<String>,
 }
 
-/// Replaces names that differ from run to run (`tmp_obj_a1B2c3`) by what stays the same.
+/// Replaces the random part of a name (`tmp_obj_a1B2c3`) by a constant.
 pub type Rename<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
 
-/// What differs from run to run in a program, through no fault of a witness.
+/// Properties of a program that differ from run to run although both observers are correct.
 #[expect(missing_debug_implementations, reason = "functions have none")]
 #[derive(Clone, Copy)]
 pub struct Unsteady<'a> {
-    /// Takes what is random out of a path.
+    /// Removes random parts from a path.
     pub rename: Rename<'a>,
-    /// Files that are looked at as often as time allows.
+    /// Files that the program checks at irregular times.
     pub files: &'a [&'a str],
-    /// Threads race for descriptors: their numbers are not compared.
+    /// Threads compete for descriptors, so descriptor numbers are not compared.
     pub descriptors: bool,
-    /// The program takes bytes from streams, or puts them there, without a call.
+    /// The program accesses the buffers of streams without a library call.
     pub inline_characters: bool,
 }
 
-/// Compares. Threads are matched by what they did, since their numbers differ.
+/// Compares both observations. Threads are matched by their requests, because their ids differ.
 #[must_use]
 pub fn compare(witness: &Witness, rows: &[Row], unsteady: Unsteady<'_>) -> Verdict {
     let rename = unsteady.rename;
@@ -96,7 +97,7 @@ fn renamed(fact: &Fact, rename: Rename<'_>) -> Fact {
     Fact { path: fact.path.as_deref().map(rename), path2: fact.path2.as_deref().map(rename), ..fact.clone() }
 }
 
-/// What takes part in the alignment: the argument is compared afterwards, where both have one.
+/// Key of a request in the alignment. The argument is compared later, where both sides have one.
 fn key(fact: &Fact) -> Fact {
     Fact { arg: None, ..fact.clone() }
 }
@@ -141,7 +142,7 @@ fn thread(name: &str, seen: &[Seen], facts: &[Fact], verdict: &mut Verdict) {
     }
 }
 
-/// Pairs threads: first those that did exactly the same, then the most alike.
+/// Pairs threads: first those with identical requests, then the most similar ones.
 fn pair(left: &[(u32, Vec<Seen>)], right: &[(u32, Vec<Fact>)]) -> Vec<(Option<usize>, Option<usize>)> {
     let bag = |facts: &mut dyn Iterator<Item = &Fact>| {
         let mut bag: HashMap<Fact, usize> = HashMap::new();
@@ -159,7 +160,7 @@ fn pair(left: &[(u32, Vec<Seen>)], right: &[(u32, Vec<Fact>)]) -> Vec<(Option<us
             scores.push((ordered, (1 + common) * 1_000_000 / (1 + total), i, j));
         }
     }
-    // Of equals, those that come at the same place.
+    // Among equal scores, prefer threads at the same position.
     scores.sort_by_key(|(ordered, alike, i, j)| (!ordered, usize::MAX - alike, i.abs_diff(*j), *i));
     let (mut used_left, mut used_right) = (HashSet::new(), HashSet::new());
     let mut pairs = Vec::new();
@@ -181,17 +182,18 @@ fn stdio_paths(rows: &[Row], rename: Rename<'_>) -> HashSet<Vec<u8>> {
     paths.map(|path| rename(path.as_bytes())).collect()
 }
 
-/// Calls the C library makes for a stream when it sees fit: compared as totals, see [`streams`].
+/// True for calls that the C library makes for a stream at times of its choice. They are compared
+/// as totals, see [`streams`].
 fn is_stream_io(fact: &Fact, stdio: &HashSet<Vec<u8>>) -> bool {
     matches!(fact.op.as_ref(), "read" | "readv" | "write" | "writev" | "lseek" | "fstat")
         && fact.path.as_ref().is_some_and(|path| stdio.contains(path))
 }
 
-/// `readdir` hands out one entry; the kernel delivers many at once.
+/// Compares directory entries: `readdir` returns one entry, the kernel delivers many at once.
 fn directories(witness: &Witness, rows: &[Row], rename: Rename<'_>, verdict: &mut Verdict) {
     let mut handed_out: HashMap<Vec<u8>, u64> = HashMap::new();
     let mut scanned: HashSet<Vec<u8>> = HashSet::new();
-    // Who stops before the end leaves entries behind that the kernel has delivered.
+    // A program that stops early leaves entries unread that the kernel has delivered.
     let mut unfinished: HashMap<Vec<u8>, i64> = HashMap::new();
     for row in rows {
         let Some(path) = row.fact_path(rename) else { continue };
@@ -224,7 +226,7 @@ fn directories(witness: &Witness, rows: &[Row], rename: Rename<'_>, verdict: &mu
     }
 }
 
-/// Bytes per file: what went through streams must arrive in system calls.
+/// Compares bytes per file: the bytes of stream calls must arrive in system calls.
 fn streams(
     witness: &Witness,
     rows: &[Row],
@@ -253,7 +255,7 @@ fn streams(
                 calls[1] += if writes.contains(&row.op.as_str()) { row.result } else { 0 };
             }
         }
-        // A stream reads ahead by up to a buffer, and what was put into it is written.
+        // A stream reads ahead by up to one buffer, and all bytes put into it are written.
         let [ahead, unsaid] = [system[0] - calls[0], system[1] - calls[1]];
         let exact = (0..=4096 * opens.max(1)).contains(&ahead) && unsaid == 0;
         if !exact && unsteady.inline_characters && ahead >= 0 && unsaid >= 0 {
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_run_agrees() {
+    fn identical_runs_agree() {
         assert_eq!(wrong(&rows()), Vec::<String>::new());
     }
 

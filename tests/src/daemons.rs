@@ -1,4 +1,4 @@
-//! The daemons as an administrator starts them, on loopback.
+//! Starts the daemons on loopback as an administrator does.
 
 use crate::built::built;
 use crate::process::{Background, until};
@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
-/// A port that was free a moment ago.
+/// Returns a port that was free at the time of the call.
 ///
 /// # Panics
 /// If there is none.
@@ -17,7 +17,7 @@ pub fn free_port() -> u16 {
     listener.local_addr().unwrap_or_else(|e| panic!("{e}")).port()
 }
 
-/// How a log-server is started.
+/// Command line of a log-server.
 #[must_use]
 pub fn server_command(listen: &str, trace: &Path) -> Command {
     let mut command = Command::new(&built().log_server);
@@ -25,7 +25,7 @@ pub fn server_command(listen: &str, trace: &Path) -> Command {
     command
 }
 
-/// How a log-client is started.
+/// Command line of a log-client.
 #[must_use]
 pub fn client_command(server: &str, node: &str, dir: &Path) -> Command {
     let mut command = Command::new(&built().log_client);
@@ -33,13 +33,13 @@ pub fn client_command(server: &str, node: &str, dir: &Path) -> Command {
     command
 }
 
-/// A log-server that is ready for connections.
+/// Starts a log-server and waits until it accepts connections.
 #[must_use]
 pub fn server(port: u16, trace: &Path) -> Background {
     ready(&mut server_command(&format!("127.0.0.1:{port}"), trace))
 }
 
-/// A log-server that is started by `command` and is ready for connections.
+/// Starts a log-server by `command` and waits until it accepts connections.
 #[must_use]
 pub fn ready(command: &mut Command) -> Background {
     let mut server = Background::start(command);
@@ -50,13 +50,13 @@ pub fn ready(command: &mut Command) -> Background {
     server
 }
 
-/// A log-client that has made its MIOT directory.
+/// Starts a log-client and waits until its MIOT directory exists.
 #[must_use]
 pub fn client(port: u16, node: &str, dir: &Path) -> Background {
     started(&mut client_command(&format!("127.0.0.1:{port}"), node, dir), dir)
 }
 
-/// A log-client that is started by `command` and has made its MIOT directory.
+/// Starts a log-client by `command` and waits until its MIOT directory exists.
 #[must_use]
 pub fn started(command: &mut Command, dir: &Path) -> Background {
     let mut client = Background::start(command);
@@ -67,10 +67,10 @@ pub fn started(command: &mut Command, dir: &Path) -> Background {
     client
 }
 
-/// How often the log-client that serves this directory has swept.
+/// Number of sweeps of the log-client that serves this directory.
 ///
 /// # Panics
-/// If it has no control page.
+/// If the directory has no control page.
 #[must_use]
 pub fn sweeps(dir: &Path) -> u64 {
     let page = std::fs::read(dir.join(control::FILE)).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
@@ -78,19 +78,19 @@ pub fn sweeps(dir: &Path) -> u64 {
     word.map_or(0, u64::from_le_bytes)
 }
 
-/// A command that is traced as a daemon's node traces: two variables and nothing else.
+/// Command that is traced as on a node with daemons: with only two environment variables.
 #[must_use]
 pub fn preloaded(program: &str, dir: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", &built().hook).env(control::DIR_ENV, dir);
     if is_confined() {
-        // The user who runs the tests has allowed all system calls.
+        // The user who runs the tests has permitted all system calls.
         command.env("MIOT_SECCOMP", "record");
     }
     command
 }
 
-/// True if these tests run under a filter of seccomp, as in a container.
+/// True if the tests run under a seccomp filter, as in a container.
 fn is_confined() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status.lines().any(|line| line.starts_with("Seccomp:") && !line.ends_with('0'))

@@ -1,5 +1,5 @@
-//! A network between one log-client and the log-server that takes its time, and remembers what the
-//! node sent.
+//! Proxy between a log-client and the log-server that delays both directions and keeps the frames
+//! that the node sent.
 
 use miot_proto::batch::Columns;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, frame_header};
@@ -8,27 +8,27 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// How long each way takes: at least so long, and up to so much longer by chance.
+/// Delay of each direction: a minimum plus a random part.
 #[derive(Clone, Copy, Debug)]
 pub struct Delays {
-    /// From the node to the server.
+    /// Minimum delay from the node to the server.
     pub up: Duration,
-    /// From the server to the node.
+    /// Minimum delay from the server to the node.
     pub down: Duration,
-    /// What chance adds at most.
+    /// Maximum of the random part.
     pub jitter: Duration,
 }
 
-/// See the module.
+/// A running proxy with delays.
 #[derive(Debug)]
 pub struct Delaying {
-    /// Where it listens, on loopback.
+    /// Port on loopback at which it listens.
     pub port: u16,
     sent: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Delaying {
-    /// Passes on to a port on loopback.
+    /// Starts a proxy to a port on loopback.
     ///
     /// # Errors
     /// If it cannot listen.
@@ -52,10 +52,10 @@ impl Delaying {
         Ok(Delaying { port, sent })
     }
 
-    /// The completion times of all events that the node sent, by its own clock, on one connection.
+    /// Completion times of all events that the node sent on one connection, by the node's clock.
     ///
     /// # Panics
-    /// If what it sent is not the protocol.
+    /// If the bytes do not follow the protocol.
     #[must_use]
     pub fn node_times(&self) -> Vec<i64> {
         let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ impl Delaying {
     }
 }
 
-/// One way: what is read is written when its time has come, in order.
+/// Passes on one direction, in order, each piece when its delay has passed.
 fn pass_on(
     mut from: TcpStream,
     mut to: TcpStream,

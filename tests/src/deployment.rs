@@ -1,5 +1,5 @@
-//! A log-server, nodes with log-clients, and producers on them. At the end the judge checks the
-//! trace.
+//! A log-server, nodes with log-clients, and producers on the nodes. At the end the judge checks
+//! the trace.
 
 use crate::built::built;
 use crate::judge::{Asked, Rules, Verdict, judge};
@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a daemon says only of what is broken or hostile; here nothing is.
+/// Messages of a daemon that only broken or hostile input causes. There is none here.
 const NONSENSE: [&str; 9] = [
     "lane quarantined",
     "too many violations",
@@ -28,21 +28,21 @@ const NONSENSE: [&str; 9] = [
     "panicked",
 ];
 
-/// A node.
+/// A node of the deployment.
 #[derive(Debug)]
 pub struct DeployedNode {
-    /// Its MIOT directory.
+    /// MIOT directory.
     pub dir: PathBuf,
-    /// Where its spool is.
+    /// Directory of the spool.
     pub spool: PathBuf,
-    /// Its log-client.
+    /// Log-client.
     pub client: KillableDaemon,
-    /// Its producers.
+    /// Producers.
     pub producers: Producers,
 }
 
 impl DeployedNode {
-    /// Segments that are there, and what the spool holds, if there are any.
+    /// Describes the remaining segments and the contents of the spool, if there are any.
     fn left(&self) -> Vec<String> {
         let list = |dir: &Path| {
             let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -53,19 +53,19 @@ impl DeployedNode {
     }
 }
 
-/// See the module.
+/// A running deployment.
 #[derive(Debug)]
 pub struct Deployment {
     name: String,
     place: PathBuf,
     shared: tempfile::TempDir,
-    /// The trace directory, as it is seen from here.
+    /// Trace directory, as seen from the test.
     pub trace: PathBuf,
-    /// The log-server.
+    /// Log-server.
     pub server: KillableDaemon,
-    /// The nodes.
+    /// Nodes.
     pub nodes: Vec<DeployedNode>,
-    /// What producers that have ended committed.
+    /// Requests that finished producers have committed.
     pub asked: Asked,
     next: u64,
 }
@@ -85,7 +85,7 @@ impl Deployment {
         Deployment { name: name.to_owned(), place, shared, trace, server, nodes, asked, next: 1 }
     }
 
-    /// A folder on disk for the scenario.
+    /// Directory on disk for this deployment.
     #[must_use]
     pub fn place(&self) -> &Path {
         &self.place
@@ -97,7 +97,7 @@ impl Deployment {
         self.shared.path().join(node)
     }
 
-    /// Adds a node whose log-client is started so on its MIOT directory, and waits until producers
+    /// Adds a node whose log-client is started by the returned command, and waits until producers
     /// can record.
     pub fn add(&mut self, node: &str, client: impl FnOnce(&Path) -> Command) -> usize {
         let dir = self.dir(node);
@@ -106,7 +106,7 @@ impl Deployment {
         self.settle(DeployedNode { spool: dir.join("spool"), dir, client, producers })
     }
 
-    /// The same in a namespaces, with its MIOT directory and its spool at these places there.
+    /// Adds a node inside namespaces, with its MIOT directory and its spool at these paths inside.
     pub fn add_in(
         &mut self,
         namespaces: &Arc<Namespaces>,
@@ -135,8 +135,8 @@ impl Deployment {
         self.nodes.len() - 1
     }
 
-    /// Brings the producers of a node up to `many`, each of which is killed after between `life`
-    /// milliseconds.
+    /// Starts producers until the node has `many`. Each is killed after a random time within
+    /// `life`, in milliseconds.
     pub fn populate(
         &mut self,
         node: usize,
@@ -152,28 +152,28 @@ impl Deployment {
         }
     }
 
-    /// Kills producers whose time has come.
+    /// Kills producers whose time is up.
     pub fn kill_due(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.producers.kill_due(&mut self.asked));
     }
 
-    /// Producers that were killed so far.
+    /// Number of producers that were killed so far.
     #[must_use]
     pub fn killed(&self) -> u64 {
         self.nodes.iter().map(|node| node.producers.killed).sum()
     }
 
-    /// Log-clients that were killed so far.
+    /// Number of times that log-clients were killed so far.
     #[must_use]
     pub fn clients_killed(&self) -> u64 {
         self.nodes.iter().map(|node| node.client.kills).sum()
     }
 
-    /// Waits until all that producers which have ended committed has left the nodes' shared memory.
-    /// However much there is to do, something must be done all the time.
+    /// Waits until all events of finished producers have left the nodes' shared memory. There is no
+    /// limit to the total time, but progress must not stop.
     ///
     /// # Panics
-    /// If nothing happens any more.
+    /// If there is no progress any more.
     pub fn drain(&mut self) {
         let (mut before, mut patience) = (Vec::new(), Instant::now());
         loop {
@@ -193,18 +193,19 @@ impl Deployment {
         }
     }
 
-    /// Kills the producers, has everything delivered, stops the daemons cleanly, and judges.
+    /// Kills the producers, waits until all events are delivered, stops the daemons cleanly, and
+    /// judges the trace.
     ///
     /// # Panics
-    /// If anything is wrong.
+    /// If any check fails.
     pub fn end(self, rules: Rules) -> Verdict {
         self.end_and(rules, |_| ())
     }
 
-    /// The same; who looks at the trace as well does it before it is removed.
+    /// Like [`Deployment::end`], but calls `look` with the trace directory before it is removed.
     ///
     /// # Panics
-    /// If anything is wrong.
+    /// If any check fails.
     pub fn end_and(mut self, rules: Rules, look: impl FnOnce(&Path)) -> Verdict {
         for node in &mut self.nodes {
             node.producers.clear(&mut self.asked);

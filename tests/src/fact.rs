@@ -1,29 +1,30 @@
-//! One observed I/O request, in words that both witnesses share: the trace and strace.
+//! One observed I/O request, in a form that is comparable between trace and strace.
 
 use std::borrow::Cow;
 
-/// One request. Operations go by the name of what the kernel does: `open` and `creat` are `openat`.
+/// One request. The operation has the name of the kernel's operation: `open` and `creat` are
+/// `openat`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fact {
     /// Canonical operation.
     pub op: Cow<'static, str>,
-    /// The file, normalised by [`normal_path`].
+    /// File, normalized by [`normal_path`].
     pub path: Option<Vec<u8>>,
-    /// The second file or the name of an attribute.
+    /// Second file, or name of an attribute.
     pub path2: Option<Vec<u8>>,
     /// Offset in the file.
     pub offset: Option<i64>,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub length: Option<i64>,
-    /// Flags, mode, command or `whence`: compared where both witnesses have it.
+    /// Flags, mode, command or `whence`. Compared where both sides have it.
     pub arg: Option<i64>,
-    /// As the kernel returned it; addresses are 0.
+    /// Result of the kernel. Addresses are replaced by 0.
     pub result: i64,
 }
 
 impl Fact {
-    /// The file that the request is on: of a symbolic link the new name, since the first path is
-    /// any text.
+    /// File of the request. For a symbolic link it is the new name, because the first path is
+    /// arbitrary text.
     #[must_use]
     pub fn file(&self) -> Option<&[u8]> {
         if self.op == "symlink" { self.path2.as_deref() } else { self.path.as_deref() }
@@ -45,7 +46,8 @@ impl std::fmt::Display for Fact {
     }
 }
 
-/// Joins a relative path to a directory and takes out what names nothing: `//`, `/./`, a slash at the end.
+/// Joins a relative path to a directory and removes empty parts: `//`, `/./` and a slash at the
+/// end.
 #[must_use]
 pub fn normal_path(directory: &[u8], path: &[u8]) -> Vec<u8> {
     let joined = if path.starts_with(b"/") { path.to_vec() } else { [directory, b"/", path].concat() };
@@ -60,8 +62,8 @@ pub fn normal_path(directory: &[u8], path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// True for what MIOT leaves out by default: pseudo files, shared libraries and what the dynamic
-/// loader reads.
+/// True for files that MIOT excludes by default: pseudo files, shared libraries and files that the
+/// dynamic loader reads.
 #[must_use]
 pub fn is_excluded(path: &[u8]) -> bool {
     let inside =
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_become_absolute_and_plain() {
+    fn paths_become_absolute_and_normal() {
         assert_eq!(normal_path(b"/a", b"b//c/./d/"), b"/a/b/c/d");
         assert_eq!(normal_path(b"/a", b"."), b"/a");
         assert_eq!(normal_path(b"/a", b"/x/../y"), b"/x/../y");

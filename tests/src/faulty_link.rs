@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What was done so far.
+/// Faults so far.
 #[derive(Debug, Default)]
 pub struct FaultCounts {
     /// Connections made.
@@ -25,24 +25,24 @@ pub struct FaultCounts {
     pub cuts: AtomicU64,
     /// Frames that were repeated.
     pub repeats: AtomicU64,
-    /// Bits that were flipped; nothing else is done to that connection afterwards.
+    /// Bits that were flipped. A connection gets no other fault after a flip.
     pub flips: AtomicU64,
-    /// Connections that their ends gave up after a flip.
+    /// Connections that their ends closed after a flip.
     pub noticed: AtomicU64,
 }
 
-/// See the module.
+/// A running proxy with faults.
 #[derive(Debug)]
 pub struct FaultyLink {
-    /// Where it begins, on loopback.
+    /// Port on loopback at which it listens.
     pub port: u16,
-    /// What was done so far.
+    /// Faults so far.
     pub done: Arc<FaultCounts>,
     stop_faults: Arc<AtomicBool>,
 }
 
 impl FaultyLink {
-    /// A road to a port on loopback. Something happens to one frame in `every`.
+    /// Starts a proxy to a port on loopback. One frame in `every` gets a fault.
     ///
     /// # Errors
     /// If it cannot listen.
@@ -69,7 +69,7 @@ impl FaultyLink {
         Ok(FaultyLink { port, done, stop_faults })
     }
 
-    /// From now on nothing happens any more.
+    /// Stops all further faults.
     pub fn stop_faults(&self) {
         self.stop_faults.store(true, Relaxed);
     }
@@ -81,8 +81,9 @@ struct Connection {
     stop_faults: Arc<AtomicBool>,
     random: Arc<Mutex<Random>>,
     every: u64,
-    /// One of the three below. Both directions change it, so each change says what it replaces: a
-    /// flip is of one direction, and of none when the connection is over.
+    /// One of the three states below. Both directions change it, so each change names the state
+    /// that it replaces: a flip belongs to one direction, and to none when the connection has
+    /// ended.
     state: AtomicU8,
 }
 
@@ -93,10 +94,10 @@ const OVER: u8 = 2;
 enum Fault {
     None,
     Delay(Duration),
-    /// After so many bytes; with a reset, or as if the other end had closed.
+    /// Cut after this number of bytes: with a reset, or like a close by the other end.
     Cut(usize, bool),
     Repeat,
-    /// This bit.
+    /// Flip this bit.
     Flip(usize),
 }
 
@@ -109,8 +110,8 @@ impl Connection {
             let connection = Arc::clone(self);
             std::thread::spawn(move || {
                 let _ = connection.carry(&from, &to);
-                // One direction never outlives the other by much: both ends close when they are
-                // left.
+                // Neither direction outlives the other for long: both ends close when one is
+                // closed.
                 let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
                 if connection.state.swap(OVER, Relaxed) == FLIPPED {
                     connection.done.noticed.fetch_add(1, Relaxed);
@@ -124,7 +125,7 @@ impl Connection {
         draw(&mut self.random.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Carries frames one way.
+    /// Carries frames in one direction.
     fn carry(&self, mut from: &TcpStream, mut to: &TcpStream) -> io::Result<()> {
         let mut before: VecDeque<Vec<u8>> = VecDeque::new();
         loop {
@@ -145,7 +146,7 @@ impl Connection {
                     self.done.cuts.fetch_add(1, Relaxed);
                     self.in_pieces(to, &frame[..at])?;
                     if reset {
-                        // Without lingering a close is a reset.
+                        // A close without lingering is a reset.
                         let _ = set_socket_linger(to, Some(Duration::ZERO));
                         let _ = set_socket_linger(from, Some(Duration::ZERO));
                     }
@@ -154,7 +155,7 @@ impl Connection {
                 Fault::Repeat => {
                     self.done.repeats.fetch_add(1, Relaxed);
                     to.write_all(&frame)?;
-                    // From an earlier frame up to this one, all of it again.
+                    // Send everything from an earlier frame to this one again.
                     let from = self.draw(|random| random.below(before.len() as u64 + 1)) as usize;
                     before.iter().skip(from).try_for_each(|earlier| to.write_all(earlier))?;
                     to.write_all(&frame)?;

@@ -1,5 +1,5 @@
-//! A segment written word by word into its file, after the layout and not with the producer's code:
-//! what a broken, hostile or stopped process would leave there.
+//! A segment written word by word according to the layout, not with the producer's code. It can
+//! hold what a broken, hostile or stopped process would leave.
 
 use miot_proto::event::{Event, Ext, RecordKind, SLOT_BYTES, slots_for, write_ext};
 use miot_proto::op;
@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The file, kept open as a producer keeps it mapped.
+/// File of the segment, kept open as a producer keeps it mapped.
 #[derive(Debug)]
 pub struct Forged {
     file: File,
@@ -21,13 +21,13 @@ pub struct Forged {
     size: u64,
 }
 
-/// Where the segment of a process is.
+/// Path of the segment of a process.
 #[must_use]
 pub fn path(dir: &Path, pid: u32, nonce: u64) -> PathBuf {
     dir.join(format!("{pid}-{nonce:016x}.seg"))
 }
 
-/// The clock of forged segments, now.
+/// Current time of the clock of forged segments.
 #[must_use]
 pub fn ticks() -> u64 {
     nanoseconds(ClockId::MonotonicRaw)
@@ -39,10 +39,10 @@ fn nanoseconds(clock: ClockId) -> u64 {
 }
 
 impl Forged {
-    /// A segment that says that this process made it now.
+    /// Creates a segment that names this process as its creator and the present as its start.
     ///
     /// # Errors
-    /// If the file cannot be made.
+    /// If the file cannot be created.
     pub fn new(dir: &Path, pid: u32, nonce: u64) -> io::Result<Forged> {
         let path = path(dir, pid, nonce);
         let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
@@ -66,16 +66,16 @@ impl Forged {
         Ok(forged)
     }
 
-    /// Its file.
+    /// Path of its file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes the file so long.
+    /// Sets the length of the file.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Error of the file system.
     pub fn resize(&self, bytes: u64) -> io::Result<()> {
         self.file.set_len(bytes)
     }
@@ -83,7 +83,7 @@ impl Forged {
     /// Sets a word.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Error of the file system.
     pub fn set(&self, at: u64, value: u64) -> io::Result<()> {
         self.file.write_all_at(&value.to_le_bytes(), at)
     }
@@ -91,25 +91,25 @@ impl Forged {
     /// Sets a word of a lane.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Error of the file system.
     pub fn set_lane(&self, lane: usize, word: usize, value: u64) -> io::Result<()> {
         self.set((HEADER_BYTES + lane * LANE_BYTES + word) as u64, value)
     }
 
-    /// A word of a lane.
+    /// Returns a word of a lane.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Error of the file system.
     pub fn get_lane(&self, lane: usize, word: usize) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.file.read_exact_at(&mut bytes, (HEADER_BYTES + lane * LANE_BYTES + word) as u64)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Claims another lane, with room of its own.
+    /// Claims another lane and adds space for its slots.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Error of the file system.
     pub fn lane(&mut self, slots: u64) -> io::Result<usize> {
         let slots_at = self.size;
         self.size += slots * SLOT_BYTES as u64;
@@ -117,10 +117,10 @@ impl Forged {
         self.lane_at(slots_at, slots)
     }
 
-    /// Claims another lane whose slots are claimed to be there.
+    /// Claims another lane with slots at the given offset, without adding space.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Error of the file system.
     pub fn lane_at(&mut self, slots_at: u64, slots: u64) -> io::Result<usize> {
         let lane = self.lanes;
         self.lanes += 1;
@@ -137,19 +137,19 @@ impl Forged {
         Ok(lane)
     }
 
-    /// Marks a lane: a record is being completed.
+    /// Sets the mark of a lane: a record is being completed.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Error of the file system.
     pub fn mark(&self, lane: usize) -> io::Result<()> {
         let tail = self.get_lane(lane, at::TAIL)?;
         self.set_lane(lane, at::TAIL, tail | 1)
     }
 
-    /// Writes and commits a record that completed at `end`; its offset is its number.
+    /// Writes and commits a record that completed at `end`. Its offset is its number.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Error of the file system.
     pub fn commit(&self, lane: usize, attempt: u32, end: u64, path: &[u8]) -> io::Result<()> {
         let event = Event {
             op: op::client::READ,

@@ -1,5 +1,5 @@
-//! GlusterFS of a test's own: its management daemon, volumes, bricks and mounts, in a network and
-//! with mounts that nothing outside sees, so that nothing is installed and two tests do not meet.
+//! A private GlusterFS: management daemon, volumes, bricks and mounts inside namespaces. Nothing
+//! outside sees its network and mounts, so nothing is installed and two tests do not collide.
 
 use crate::built::{built, root};
 use crate::namespaces::Namespaces;
@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Options of a volume whose client graph passes every request on as it is: no caches, nothing
-/// gathered or read ahead.
+/// Options of a volume whose client graph passes every request on unchanged: no caches, no
+/// aggregation, no read-ahead.
 pub const PLAIN_GRAPH: [&str; 9] = [
     "performance.write-behind",
     "performance.open-behind",
@@ -24,20 +24,20 @@ pub const PLAIN_GRAPH: [&str; 9] = [
     "performance.client-io-threads",
 ];
 
-/// A management daemon with its volumes. What GlusterFS has in `/usr/lib` is a copy here, with the
-/// translator `debug/miot` and its filter beside.
+/// A management daemon with its volumes. The GlusterFS files of `/usr/lib` are a copy here, which
+/// also holds the translator `debug/miot` and its filter.
 #[derive(Debug)]
 pub struct Gluster {
-    /// Where volumes are mounted. The mounts are seen inside only: [`Gluster::inside`].
+    /// Namespaces of the daemon. Mounts are visible only inside, see [`Gluster::inside`].
     pub room: Namespaces,
     place: PathBuf,
-    /// Under which the bricks are served.
+    /// Host name under which the bricks are served.
     pub host: String,
     daemon: Option<Background>,
     volumes: Vec<String>,
 }
 
-/// Why there can be no GlusterFS here.
+/// Reason why GlusterFS cannot run here, if there is one.
 fn missing() -> Option<&'static str> {
     let there = |program: &str| Command::new(program).arg("--version").output().is_ok();
     if !rustix::process::geteuid().is_root() {
@@ -52,7 +52,7 @@ fn missing() -> Option<&'static str> {
     None
 }
 
-/// The folder of GlusterFS's translators of this version: `/usr/lib/…/glusterfs/10.3`.
+/// Folder of the GlusterFS translators of the installed version: `/usr/lib/…/glusterfs/10.3`.
 fn library() -> Option<PathBuf> {
     let below =
         |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -61,10 +61,10 @@ fn library() -> Option<PathBuf> {
         .find(|version| version.join("xlator").is_dir())
 }
 
-/// The translator, built in `place`.
+/// Builds the translator in `place`.
 ///
 /// # Panics
-/// If it cannot be built.
+/// If the build fails.
 #[must_use]
 pub fn translator(place: &Path) -> PathBuf {
     let made = place.join("miot.so");
@@ -74,11 +74,11 @@ pub fn translator(place: &Path) -> PathBuf {
 }
 
 impl Gluster {
-    /// Starts the daemon, with its files in `place`. Returns `None`, with a message, where
-    /// that is not possible.
+    /// Starts the daemon with its files in `place`. Prints a message and returns `None` where this
+    /// is impossible.
     ///
     /// # Panics
-    /// If something goes wrong that should not.
+    /// On an unexpected error.
     #[must_use]
     pub fn start(place: &Path) -> Option<Gluster> {
         let library = library();
@@ -122,15 +122,15 @@ impl Gluster {
         run(&mut self.room.inside(Command::new("gluster").arg("--mode=script").args(words)))
     }
 
-    /// `gluster WORDS…`, which succeeds. What it printed.
+    /// Runs `gluster WORDS…` and returns its output.
     ///
     /// # Panics
-    /// If it does not.
+    /// If it fails.
     pub fn cli(&self, words: &[&str]) -> String {
         self.ask(words).success().stdout
     }
 
-    /// Makes and starts a volume of one brick. Without `cached` its client graph is
+    /// Creates and starts a volume of one brick. Without `cached` its client graph is
     /// [`PLAIN_GRAPH`].
     pub fn volume(&mut self, name: &str, cached: bool) {
         let brick = format!("{}:{}", self.host, self.place.join("brick").join(name).display());
@@ -144,23 +144,24 @@ impl Gluster {
         self.cli(&["volume", "start", name]);
     }
 
-    /// Sets an option of a volume for the translator, as an administrator has to: twice.
+    /// Sets a volume option for the translator. An administrator must set it twice as well.
     pub fn ask_for(&self, volume: &str, option: &str, value: &str) {
         for _ in 0..2 {
             self.cli(&["volume", "set", volume, option, value]);
         }
     }
 
-    /// The volume file of mounts and libgfapi programs.
+    /// Volume file of mounts and libgfapi programs.
     #[must_use]
     pub fn volume_file(&self, volume: &str) -> String {
         let path = format!("/var/lib/glusterd/vols/{volume}/trusted-{volume}.tcp-fuse.vol");
         fs::read_to_string(self.room.seen(Path::new(&path))).unwrap_or_else(|e| panic!("{path}: {e}"))
     }
 
-    /// What the brick has counted since it was started: calls by name of the file operation, `bytes
-    /// read` and `bytes written`, and, from its log, `fd cleanup`: flushes of its own, of what a
-    /// client that disconnected had not released yet. The volume's profile must have been started.
+    /// Counters of the brick since its start: calls by file operation, `bytes read`, `bytes
+    /// written`, and `fd cleanup` from its log. The last one counts the brick's own flushes of
+    /// descriptors that a disconnected client had not released. The volume's profile must have been
+    /// started.
     ///
     /// # Panics
     /// If it cannot be read.
@@ -193,16 +194,16 @@ impl Gluster {
         text.lines().filter(|line| line.contains(&server)).count() as u64
     }
 
-    /// Mounts a volume; its process records for the log-client of this directory.
+    /// Mounts a volume whose process records for the log-client of this directory.
     #[must_use]
     pub fn mount(&self, volume: &str, miot: &Path) -> Mount<'_> {
         self.mount_with(volume, Command::new("glusterfs").env("MIOT_DIR", miot))
     }
 
-    /// Mounts a volume with a command that has everything but its arguments.
+    /// Mounts a volume with a command that lacks only its arguments.
     ///
     /// # Panics
-    /// If it is not mounted.
+    /// If the mount fails.
     #[must_use]
     pub fn mount_with(&self, volume: &str, glusterfs: &mut Command) -> Mount<'_> {
         let dir = self.place.join(format!("mnt-{volume}"));
@@ -219,7 +220,7 @@ impl Gluster {
         mount
     }
 
-    /// A shell command inside, in a folder.
+    /// Shell command inside the namespaces, in a folder.
     #[must_use]
     pub fn inside(&self, folder: &Path, script: &str) -> Command {
         self.room.inside(Command::new("sh").args(["-ec", &format!("cd '{}'; {script}", folder.display())]))
@@ -240,30 +241,30 @@ impl Drop for Gluster {
     }
 }
 
-/// A volume that is mounted; unmounted at the end.
+/// A mounted volume, unmounted when dropped.
 #[derive(Debug)]
 pub struct Mount<'a> {
     gluster: &'a Gluster,
     process: Option<Background>,
-    /// Where, inside.
+    /// Mount point inside the namespaces.
     pub dir: PathBuf,
     log: PathBuf,
 }
 
 impl Mount<'_> {
-    /// The process that serves it.
+    /// Id of the process that serves the mount.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.as_ref().map_or(0, Background::id)
     }
 
-    /// What the process has logged.
+    /// Log of the process.
     #[must_use]
     pub fn logged(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// The same folder as seen from outside.
+    /// Mount point as seen from outside.
     #[must_use]
     pub fn seen(&self) -> PathBuf {
         self.gluster.room.seen(&self.dir)
@@ -275,22 +276,22 @@ impl Mount<'_> {
         mounts.lines().any(|line| line.split(' ').nth(1) == self.dir.to_str())
     }
 
-    /// Runs a shell script in the mount, which succeeds.
+    /// Runs a shell script in the mount.
     ///
     /// # Panics
-    /// If it does not.
+    /// If it fails.
     pub fn shell(&self, script: &str) -> Ended {
         run(&mut self.gluster.inside(&self.dir, script)).success()
     }
 
-    /// Kills the process that serves it, and removes what it leaves.
+    /// Kills the process that serves the mount, and removes its leftovers.
     pub fn kill(mut self) {
         if let Some(process) = self.process.take() {
             let _ = process.stop(Signal::KILL);
         }
     }
 
-    /// Unmounts. The process ends by itself, without an error.
+    /// Unmounts. The process must exit by itself, without an error.
     ///
     /// # Panics
     /// If it does not.
@@ -299,7 +300,7 @@ impl Mount<'_> {
         if let Some(mut process) = self.process.take() {
             until("the mount process ends", || !process.running());
             let (status, text) = process.stop(Signal::TERM);
-            // It sends itself SIGTERM, and says so.
+            // GlusterFS sends itself SIGTERM, and the status shows it.
             assert!(matches!(status.code(), Some(0 | 15)), "{status}\n{text}\n{}", self.logged());
         }
     }

@@ -1,4 +1,4 @@
-//! A daemon that is killed (SIGKILL) and started again, and stopped cleanly in the end.
+//! A daemon that is killed (SIGKILL) and restarted, and stopped cleanly at the end.
 
 use crate::process::{Background, signal_id};
 use crate::random::Random;
@@ -6,35 +6,35 @@ use rustix::process::Signal;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Milliseconds, from and to: how long it lives, and how long it is dead.
+/// Ranges in milliseconds of the times between kills and restarts.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Between a start and the kill.
+    /// Time from a start to the kill.
     pub live: (u64, u64),
-    /// Between a kill and the start.
+    /// Time from a kill to the next start.
     pub dead: (u64, u64),
 }
 
-/// See the module.
+/// A daemon that may be running or killed.
 #[derive(Debug)]
 pub struct KillableDaemon {
     command: Command,
     running: Option<Background>,
     until: Instant,
-    /// How often it was killed.
+    /// Number of kills.
     pub kills: u64,
     printed: String,
 }
 
 impl KillableDaemon {
-    /// Starts it.
+    /// Starts the daemon.
     #[must_use]
     pub fn start(mut command: Command) -> KillableDaemon {
         let running = Some(Background::start(&mut command));
         KillableDaemon { command, running, until: Instant::now(), kills: 0, printed: String::new() }
     }
 
-    /// Kills it, or starts it again, when it is time.
+    /// Kills or restarts the daemon when its time is up.
     ///
     /// # Panics
     /// If it ended by itself.
@@ -52,7 +52,7 @@ impl KillableDaemon {
         self.until = Instant::now() + random.millis(from, to);
     }
 
-    /// Kills it, if it lives.
+    /// Kills the daemon if it runs.
     ///
     /// # Panics
     /// If it ended by itself.
@@ -65,38 +65,38 @@ impl KillableDaemon {
         }
     }
 
-    /// Starts it again, if it is dead.
+    /// Restarts the daemon if it does not run.
     pub fn restart(&mut self) {
         if self.running.is_none() {
             self.running = Some(Background::start(&mut self.command));
         }
     }
 
-    /// Sends a signal, if it lives.
+    /// Sends a signal if the daemon runs.
     pub fn signal(&self, signal: Signal) {
         if let Some(daemon) = &self.running {
             signal_id(daemon.id(), signal);
         }
     }
 
-    /// Its process id, if it lives.
+    /// Process id, if the daemon runs.
     #[must_use]
     pub fn id(&self) -> Option<u32> {
         self.running.as_ref().map(Background::id)
     }
 
-    /// True if it lives.
+    /// True if the daemon runs.
     pub fn is_running(&mut self) -> bool {
         self.running.as_mut().is_some_and(Background::running)
     }
 
-    /// All it has printed, in all its lives.
+    /// Output of all runs so far.
     #[must_use]
     pub fn printed(&self) -> String {
         self.printed.clone() + &self.running.as_ref().map(Background::printed).unwrap_or_default()
     }
 
-    /// Waits for no longer than `limit` for the end of its present life. True if that has come.
+    /// Waits at most `limit` for the end of the present run. Returns true if it has ended.
     pub fn ends_within(&mut self, limit: Duration) -> bool {
         let start = Instant::now();
         while self.is_running() {
@@ -108,10 +108,10 @@ impl KillableDaemon {
         true
     }
 
-    /// A clean end. All it has printed.
+    /// Stops the daemon cleanly. Returns the output of all runs.
     ///
     /// # Panics
-    /// If it does not end well.
+    /// If it ends with an error.
     pub fn stop(mut self) -> String {
         self.restart();
         let Some(daemon) = self.running.take() else { return self.printed };

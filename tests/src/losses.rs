@@ -1,4 +1,4 @@
-//! Traces that say that something of them was lost.
+//! Adds recorded losses to a trace.
 
 use arrow_array::builder::StringBuilder;
 use arrow_array::{
@@ -8,8 +8,8 @@ use miot_trace_store::{Options, Table, Writer, schema};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Adds to a finished trace that so many events were lost at each of these places, on node `n1`, of
-/// nobody knows which process.
+/// Adds losses to a finished trace: this number of events at each of these places, on node `n1`, of
+/// an unknown process.
 ///
 /// # Panics
 /// If the trace cannot be written.

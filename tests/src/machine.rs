@@ -1,6 +1,5 @@
-//! A Debian of a test's own, booted with its systemd: a container of systemd-nspawn over a file
-//! system that is made once (`tests/debian-root.sh`) and written above (overlay), so that nothing
-//! of it is left when the test ends.
+//! A Debian container that boots with systemd: systemd-nspawn over a root file system that
+//! `tests/debian-root.sh` makes once. Changes go to an overlay, so nothing remains after the test.
 
 use crate::built::root;
 use crate::process::{Background, Ended, run, signal_id, until};
@@ -9,19 +8,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A machine that has booted.
+/// A booted machine.
 #[derive(Debug)]
 pub struct Machine {
-    /// Until it is shut down.
+    /// Process of systemd-nspawn, until the machine is shut down.
     nspawn: Option<Background>,
-    /// Its first process, as seen from here.
+    /// Its first process, by its process id outside.
     init: u32,
-    /// Directory of the machine that is `/shared` inside.
+    /// Directory that is `/shared` inside the machine.
     pub shared: PathBuf,
     place: PathBuf,
 }
 
-/// Why no machine can be booted here, if so.
+/// Reason why no machine can be booted here, if there is one.
 #[must_use]
 pub fn cannot_boot() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
@@ -35,12 +34,14 @@ pub fn cannot_boot() -> Option<String> {
 }
 
 impl Machine {
-    /// Boots one in `place`, with a network of its own (loopback). Each of `mounts` is a
-    /// folder of this machine and its place inside, read-only. The place must be one that all users
-    /// may enter, which the path of a clone (below `/root`, for instance) is not.
+    /// Boots a machine in `place`, with a network of its own (loopback).
+    ///
+    /// Each of `mounts` is a folder outside and its path inside, mounted read-only. All users must
+    /// be able to enter `place`. The path of a clone, e.g. below `/root`, often does not permit
+    /// that.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If it does not boot.
     #[must_use]
     pub fn boot(place: &Path, name: &str, mounts: &[(&Path, &str)]) -> Machine {
         let _ = fs::remove_dir_all(place);
@@ -53,7 +54,7 @@ impl Machine {
         let layers =
             format!("lowerdir={},upperdir={},workdir={}", base.display(), upper.display(), work.display());
         let mut command = Command::new("unshare");
-        // The mount goes with the namespace, whatever happens.
+        // The mount belongs to the namespace, so it always disappears with it.
         command.args([
             "--mount",
             "sh",
@@ -83,7 +84,7 @@ impl Machine {
         machine
     }
 
-    /// How a command is run in it, as root.
+    /// Command line that runs a command in the machine as root.
     #[must_use]
     pub fn command<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new("nsenter");
@@ -94,13 +95,13 @@ impl Machine {
         command
     }
 
-    /// Runs a command in it, as root, to its end.
+    /// Runs a command in the machine as root, to its end.
     #[must_use]
     pub fn run<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Ended {
         run(&mut self.command(words))
     }
 
-    /// Runs a line of shell in it, as root. What it printed.
+    /// Runs a line of shell in the machine as root. Returns its output.
     ///
     /// # Panics
     /// If it fails.
@@ -111,7 +112,7 @@ impl Machine {
         out
     }
 
-    /// How a command of this machine is run in the network of that one: "from outside".
+    /// Command line that runs a program from outside in the network of the machine.
     #[must_use]
     pub fn beside(&self, program: &Path) -> Command {
         let mut command = Command::new("nsenter");
@@ -119,19 +120,19 @@ impl Machine {
         command
     }
 
-    /// What its services have logged.
+    /// Journal of the machine's services.
     #[must_use]
     pub fn journal(&self) -> String {
         self.run(["journalctl", "--no-pager", "--quiet", "--boot", "--lines=200", "--unit=miot-*"]).stdout
     }
 
-    /// Shuts it down and removes what it has written.
+    /// Shuts the machine down and removes the files that it has written.
     ///
     /// # Panics
-    /// If it does not come to an end.
+    /// If it does not shut down.
     pub fn off(mut self) {
         if let Some(nspawn) = self.nspawn.take() {
-            // What systemd-nspawn takes for the button.
+            // systemd-nspawn treats SIGTERM as the power button.
             let (_, _) = nspawn.stop(rustix::process::Signal::TERM);
         }
         let _ = fs::remove_dir_all(&self.place);
@@ -139,8 +140,8 @@ impl Machine {
 }
 
 impl Drop for Machine {
-    /// A test has failed: nothing goes on. The machine outlives a killed systemd-nspawn, but not
-    /// its own first process.
+    /// After a failed test, ends the machine: it outlives a killed systemd-nspawn, but not its own
+    /// first process.
     fn drop(&mut self) {
         if self.nspawn.is_some() {
             signal_id(self.init, rustix::process::Signal::KILL);
@@ -148,7 +149,7 @@ impl Drop for Machine {
     }
 }
 
-/// The process that has number 1 in a container of this systemd-nspawn.
+/// Returns the process that has number 1 in the container of this systemd-nspawn.
 fn first_process(nspawn: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;
     children.split_whitespace().filter_map(|child| child.parse().ok()).find(|child: &u32| {

@@ -1,4 +1,4 @@
-//! MPI programs of the tests, in C and Fortran: with MPICH, and some with Open MPI.
+//! Compiles and runs MPI programs in C and Fortran: with MPICH, and some with Open MPI.
 
 use crate::built::{built, root};
 use crate::process::{Ended, run};
@@ -6,14 +6,15 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Whose compilers and launcher: by Debian's names, which stay theirs beside one another.
+/// MPI implementation whose compilers and launcher are used. They have Debian's names, which are
+/// unique when both are installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mpi {
     /// MPICH.
     Mpich,
-    /// Open MPI with its own MPI-IO, which has no atomic mode. Its ROMIO does not work: Debian 12
-    /// has 4.1.4, where the calls of `every.c` end with a segmentation fault, without a hook as
-    /// well.
+    /// Open MPI with its own MPI-IO (OMPIO), which has no atomic mode. Its ROMIO does not work: in
+    /// Debian 12's version 4.1.4, the calls of `every.c` end with a segmentation fault, with and
+    /// without a hook.
     OpenMpi,
 }
 
@@ -25,23 +26,23 @@ impl Mpi {
         }
     }
 
-    /// Starts so many processes of what follows these words.
+    /// Command line that starts `ranks` processes of the program appended to it.
     #[must_use]
     pub fn launcher(self, ranks: u32) -> Vec<String> {
         let mut words = vec![format!("mpiexec.{}", self.suffix())];
         let mut add = |more: &str| words.extend(more.split(' ').map(str::to_owned));
         if self == Mpi::OpenMpi {
-            // On this machine alone.
+            // Use only this machine.
             add("--allow-run-as-root --oversubscribe --mca plm isolated");
         }
         add(&format!("-n {ranks}"));
         words
     }
 
-    /// Compiles a program of `tests/programs/mpi`; Fortran by its suffix.
+    /// Compiles a program of `tests/programs/mpi`, in the language of its suffix.
     ///
     /// # Panics
-    /// With the compiler's words if it cannot; `tests/setup.sh` installs what it takes.
+    /// With the compiler's output if it fails. `tests/setup.sh` installs the compilers.
     #[must_use]
     pub fn compile(self, into: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
         let program = into.join(name);
@@ -55,7 +56,7 @@ impl Mpi {
         program
     }
 
-    /// `miot run -o TRACE -- mpiexec -n RANKS PROGRAM…`, run to its end.
+    /// Runs `miot run -o TRACE -- mpiexec -n RANKS PROGRAM…` to its end.
     #[must_use]
     pub fn traced<S: AsRef<OsStr>>(self, trace: &Path, ranks: u32, options: &[&str], words: &[S]) -> Ended {
         let mut miot = Command::new(&built().miot);
@@ -65,13 +66,13 @@ impl Mpi {
     }
 }
 
-/// [`Mpi::compile`] of MPICH.
+/// [`Mpi::compile`] with MPICH.
 #[must_use]
 pub fn compile(into: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     Mpi::Mpich.compile(into, name, source, flags)
 }
 
-/// [`Mpi::traced`] of MPICH.
+/// [`Mpi::traced`] with MPICH.
 #[must_use]
 pub fn traced<S: AsRef<OsStr>>(trace: &Path, ranks: u32, options: &[&str], words: &[S]) -> Ended {
     Mpi::Mpich.traced(trace, ranks, options, words)

@@ -1,7 +1,7 @@
-//! Namespaces of a test's own: networks and mounts that nothing outside sees, and that are gone
-//! when the test is.
+//! Network and mount namespaces of a test. Nothing outside sees them, and they disappear with the
+//! test.
 //!
-//! Needs root, or user namespaces.
+//! They need root or user namespaces.
 
 use crate::process::{Ended, run};
 use std::fs::File;
@@ -13,14 +13,14 @@ use std::process::{Child, Command, Stdio};
 #[derive(Debug)]
 pub struct Namespaces {
     kinds: &'static [&'static str],
-    /// Keeps the namespaces; ends when its input does, so with the test.
+    /// Process that keeps the namespaces. It ends when its standard input closes, so with the test.
     keeper: Child,
 }
 
 impl Namespaces {
-    /// Namespaces of these kinds, as options of `unshare` and `nsenter`: with `--net` the loopback
-    /// is down, with `--mount` the mounts are as outside. Returns `None`, with a message, where
-    /// that is not allowed.
+    /// Creates namespaces of these kinds, given as options of `unshare` and `nsenter`. With
+    /// `--net`, loopback is down. With `--mount`, the mounts are a copy of those outside. Prints a
+    /// message and returns `None` where this is not permitted.
     #[must_use]
     pub fn new(kinds: &'static [&'static str]) -> Option<Namespaces> {
         let mut unshare = Command::new("unshare");
@@ -42,13 +42,13 @@ impl Namespaces {
         namespaces
     }
 
-    /// The process that is inside.
+    /// Id of the process inside.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.keeper.id()
     }
 
-    /// The same command, inside. Its process is the command itself.
+    /// Returns the command that runs `command` inside, in the same process.
     #[must_use]
     pub fn inside(&self, command: &Command) -> Command {
         let mut nsenter = Command::new("nsenter");
@@ -74,12 +74,12 @@ impl Namespaces {
         run(&mut self.inside(Command::new("sh").args(["-ec", line]))).success()
     }
 
-    /// A small file system inside, at a folder that is there.
+    /// Mounts a small file system inside, at an existing folder.
     pub fn mount(&self, folder: &Path, size: &str) {
         self.shell(&format!("mount -t tmpfs -o size={size} tmpfs '{}'", folder.display()));
     }
 
-    /// Where the folder is found from outside.
+    /// Path of a folder inside, as seen from outside.
     #[must_use]
     pub fn seen(&self, folder: &Path) -> PathBuf {
         let inside = folder.strip_prefix("/").unwrap_or(folder);
@@ -94,20 +94,20 @@ impl Drop for Namespaces {
     }
 }
 
-/// Bytes that are free in a file system.
+/// Free bytes of a file system.
 ///
 /// # Panics
-/// If it cannot be asked.
+/// If the file system cannot be queried.
 #[must_use]
 pub fn free(folder: &Path) -> u64 {
     let there = rustix::fs::statvfs(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     there.f_bavail * there.f_frsize
 }
 
-/// A file that takes all but `leave` bytes, or what there is: others write as well.
+/// Fills a file system with a file until about `leave` bytes remain. Other writers may take more.
 ///
 /// # Errors
-/// If it cannot be made.
+/// If the file cannot be created.
 pub fn fill(folder: &Path, leave: u64) -> io::Result<PathBuf> {
     let path = folder.join("ballast");
     let mut file = File::create(&path)?;

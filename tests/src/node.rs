@@ -1,4 +1,4 @@
-//! A node: a log-server, a log-client, and `miot ctl` and `miot top` on them.
+//! A node with a log-server and a log-client, controlled by `miot ctl` and `miot top`.
 
 use crate::built::built;
 use crate::daemons::{client, free_port, server, started};
@@ -10,14 +10,14 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The daemons of a node, and their directories.
+/// Daemons of a node and their directories.
 #[derive(Debug)]
 pub struct Node {
-    /// The trace directory.
+    /// Trace directory.
     pub trace: PathBuf,
-    /// The MIOT directory.
+    /// MIOT directory.
     pub dir: PathBuf,
-    /// The log-server's port on loopback.
+    /// Port of the log-server on loopback.
     pub port: u16,
     server: Background,
     client: Background,
@@ -33,7 +33,7 @@ impl Node {
         Node { trace, dir, port, server, client }
     }
 
-    /// The same with a configuration file for the log-client, which must not say anything about
+    /// Like [`Node::start`], with a configuration file for the log-client, which must not set
     /// directory and server.
     #[must_use]
     pub fn with_configuration(place: &Path, shared: &Path, file: &Path) -> Node {
@@ -46,31 +46,31 @@ impl Node {
         Node { trace, dir, port, server, client }
     }
 
-    /// `miot ctl` on this node.
+    /// Runs `miot ctl` on this node.
     #[must_use]
     pub fn ctl(&self, words: &[&str]) -> Ended {
         run(Command::new(&built().miot).arg("ctl").args(words).arg("--dir").arg(&self.dir))
     }
 
-    /// `miot ctl` on this node, which succeeds. What it printed.
+    /// Runs `miot ctl` on this node and returns its output.
     ///
     /// # Panics
-    /// If it does not.
+    /// If it fails.
     pub fn steer(&self, words: &[&str]) -> String {
         self.ctl(words).success().stdout
     }
 
-    /// `miot ctl status`, as JSON.
+    /// Returns `miot ctl status` as JSON.
     ///
     /// # Panics
-    /// If there is none.
+    /// If it fails.
     #[must_use]
     pub fn status(&self) -> Value {
         let text = self.steer(&["status", "--format", "json"]);
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
     }
 
-    /// Requests in flight, as `miot top` has them.
+    /// Returns the requests in flight, as `miot top` reports them.
     ///
     /// # Panics
     /// If it fails.
@@ -82,7 +82,7 @@ impl Node {
             .collect()
     }
 
-    /// What `miot top --in-flight` prints.
+    /// Returns the output of `miot top --in-flight`.
     ///
     /// # Panics
     /// If it fails.
@@ -97,10 +97,10 @@ impl Node {
         signal_id(self.client.id(), signal);
     }
 
-    /// Stops the log-client (SIGSTOP) and waits until all its threads stand still.
+    /// Stops the log-client (SIGSTOP) and waits until all its threads have stopped.
     ///
     /// # Panics
-    /// If they do not.
+    /// If they do not stop.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.client.id());
@@ -113,23 +113,23 @@ impl Node {
         });
     }
 
-    /// What the log-client has logged.
+    /// Log of the log-client.
     #[must_use]
     pub fn log(&self) -> String {
         self.client.printed()
     }
 
-    /// Events that are in the trace by now.
+    /// Events in the trace so far.
     #[must_use]
     pub fn so_far(&self) -> Vec<Row> {
-        // The last file that is made of a new trace.
+        // This file is the last one that a new trace directory gets.
         if self.trace.join("miot-trace.json").exists() { events(&self.trace) } else { Vec::new() }
     }
 
     /// Stops the log-client, then the log-server, and checks the trace.
     ///
     /// # Panics
-    /// If one of the three finds something wrong.
+    /// If a daemon ends with an error or the check finds a problem.
     pub fn end(self) -> Vec<Row> {
         self.client.end();
         self.server.end();

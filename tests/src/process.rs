@@ -1,18 +1,18 @@
-//! Running programs with an end: a watchdog stops what hangs, and says what it had printed.
+//! Runs programs with a watchdog, which stops a program that hangs and reports its output.
 
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest time any program of a test may take: far above what it needs, so that only a hang meets
-/// it.
+/// Longest run time of any program of a test. It is far above the normal time, so that only a hang
+/// reaches it.
 pub const WATCHDOG: Duration = Duration::from_secs(300);
 
-/// A program that ended.
+/// A program that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// How.
+    /// Exit status.
     pub status: ExitStatus,
     /// Standard output.
     pub stdout: String,
@@ -21,16 +21,16 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// The exit code, or 128 + signal.
+    /// Exit code, or 128 + signal.
     #[must_use]
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
 
-    /// Itself, if the exit code is 0.
+    /// Returns itself if the exit code is 0.
     ///
     /// # Panics
-    /// With everything it printed, if not.
+    /// With the whole output otherwise.
     #[must_use]
     pub fn success(self) -> Ended {
         assert!(self.status.success(), "{}\nstdout: {}\nstderr: {}", self.status, self.stdout, self.stderr);
@@ -38,10 +38,10 @@ impl Ended {
     }
 }
 
-/// Runs to the end, nothing on standard input.
+/// Runs a program to its end, with an empty standard input.
 ///
 /// # Panics
-/// If it cannot be started or meets the watchdog.
+/// If it cannot be started or reaches the watchdog's limit.
 #[must_use]
 pub fn run(command: &mut Command) -> Ended {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -51,7 +51,7 @@ pub fn run(command: &mut Command) -> Ended {
     let err = reader(child.stderr.take());
     let status = wait(&mut child, WATCHDOG);
     if status.is_none() {
-        // Children of the program hold the pipes open: the whole group goes.
+        // Children of the program keep the pipes open, so the whole group is killed.
         kill_group(&child);
     }
     let texts = [out, err].map(|thread| thread.join().unwrap_or_default());
@@ -71,7 +71,7 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<V
     })
 }
 
-/// Waits for the end; `None` if it does not come in time.
+/// Waits for the end of a program. Returns `None` after `limit`.
 pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let start = Instant::now();
     let mut pause = Duration::from_millis(1);
@@ -88,7 +88,7 @@ pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
 /// Waits until a condition holds.
 ///
 /// # Panics
-/// If it does not come to hold before the watchdog, naming `what`.
+/// With `what` in the message if the condition does not hold before the watchdog's limit.
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -115,16 +115,17 @@ fn kill_group(child: &Child) {
     }
 }
 
-/// A background program that is stopped (by its id) when the test ends, however it ends.
+/// A background program that is stopped (by its process id) when the test ends, even if the test
+/// fails.
 #[derive(Debug)]
 pub struct Background {
     child: Child,
-    /// What it printed so far.
+    /// Output so far.
     pub output: std::sync::Arc<std::sync::Mutex<String>>,
 }
 
 impl Background {
-    /// Starts it; both outputs are collected together.
+    /// Starts the program. Both outputs are collected together.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -139,7 +140,7 @@ impl Background {
         Background { child, output }
     }
 
-    /// A copy of what it printed so far.
+    /// Returns a copy of the output so far.
     #[must_use]
     pub fn printed(&self) -> String {
         self.output.lock().map(|text| text.clone()).unwrap_or_default()
@@ -156,10 +157,10 @@ impl Background {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Asks a daemon to end, waits, and gives what it printed.
+    /// Stops a daemon with SIGTERM, waits, and returns its output.
     ///
     /// # Panics
-    /// If it does not end, or not well.
+    /// If it does not end, or ends with an error.
     #[track_caller]
     pub fn end(self) -> String {
         let (status, text) = self.stop(rustix::process::Signal::TERM);
@@ -167,10 +168,10 @@ impl Background {
         text
     }
 
-    /// Asks it to end with a signal, waits, and gives its exit status and output.
+    /// Sends a signal, waits for the end, and returns exit status and output.
     ///
     /// # Panics
-    /// If it does not end.
+    /// If the program does not end.
     #[must_use]
     pub fn stop(mut self, how: rustix::process::Signal) -> (ExitStatus, String) {
         signal(&self.child, how);

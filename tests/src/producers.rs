@@ -1,4 +1,4 @@
-//! Producers that start, end and are killed. The caller gives their number; the rest is random.
+//! Producers that start, end and are killed. The caller chooses their number; the rest is random.
 
 use crate::judge::{Asked, Producer};
 use crate::namespaces::Namespaces;
@@ -13,23 +13,23 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How a producer records.
+/// Load of a producer.
 #[derive(Clone, Copy, Debug)]
 pub struct ProducerLoad {
-    /// Threads at a time.
+    /// Number of threads that run at a time.
     pub threads: u64,
-    /// Requests of a thread, after which another takes its place.
+    /// Number of requests of a thread, after which another thread replaces it.
     pub requests: u64,
-    /// It says after so many requests how many it has made.
+    /// Number of requests after which a thread reports its count.
     pub stride: u64,
-    /// Microseconds of sleep after a hundred requests.
+    /// Sleep after each hundred requests, microseconds.
     pub pause: u64,
-    /// Different paths, see [`path`](crate::victim::path).
+    /// Number of different paths, see [`path`](crate::victim::path).
     pub paths: u64,
 }
 
 impl ProducerLoad {
-    /// Some go as fast as they can, some end by themselves.
+    /// Returns a random load. Some loads have no pause, and some producers end by themselves.
     #[must_use]
     pub fn any(random: &mut Random) -> ProducerLoad {
         let pause = [0, 5000, 10_000, 20_000][random.below(4) as usize];
@@ -50,29 +50,29 @@ struct Member {
     until: Instant,
 }
 
-/// The producers of one node that live, and what those that ended have committed.
+/// Running producers of one node, and the requests that finished ones have committed.
 #[derive(Debug)]
 pub struct Producers {
     /// The program `victim`.
     program: PathBuf,
-    /// Where it runs; `None`: here.
+    /// Namespaces in which producers run. `None`: those of the test.
     pub namespaces: Option<Arc<Namespaces>>,
     node: String,
     dir: PathBuf,
     progress: PathBuf,
     members: Vec<Member>,
-    /// Killed so far.
+    /// Number of producers killed so far.
     pub killed: u64,
-    /// Ended by themselves.
+    /// Number of producers that ended by themselves.
     pub ended: u64,
 }
 
 impl Producers {
-    /// Nobody yet. `dir` is the node's MIOT directory; what producers say of themselves is kept
-    /// below `place`.
+    /// Creates an empty set. `dir` is the node's MIOT directory. The progress files of producers
+    /// are kept below `place`.
     ///
     /// # Panics
-    /// If that folder cannot be made.
+    /// If that folder cannot be created.
     #[must_use]
     pub fn new(program: &Path, node: &str, dir: &Path, place: &Path) -> Producers {
         let progress = place.join(format!("progress-{node}"));
@@ -81,19 +81,19 @@ impl Producers {
         Producers { program, namespaces: None, node, dir, progress, members: Vec::new(), killed: 0, ended: 0 }
     }
 
-    /// How many live.
+    /// Number of running producers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// True if none lives.
+    /// True if none is running.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Adds a producer that is killed after `life`. Its number must not have been used.
+    /// Adds a producer that is killed after `life`. Its number must be unused.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -118,10 +118,10 @@ impl Producers {
         self.members.push(Member { child, number, producer, until: Instant::now() + life });
     }
 
-    /// Kills those whose time has come, and takes the account of all that have ended.
+    /// Kills producers whose time is up, and reads the counts of all that have ended.
     ///
     /// # Panics
-    /// If one ended otherwise.
+    /// If one ended in another way.
     pub fn kill_due(&mut self, asked: &mut Asked) {
         let now = Instant::now();
         for mut member in std::mem::take(&mut self.members) {
@@ -147,7 +147,7 @@ impl Producers {
         }
     }
 
-    /// Kills all.
+    /// Kills all producers.
     pub fn clear(&mut self, asked: &mut Asked) {
         let now = Instant::now();
         self.members.iter_mut().for_each(|member| member.until = now);

@@ -1,5 +1,5 @@
-//! Between one log-client and the log-server: passes everything on, and holds the log-client to its
-//! promise.
+//! Proxy between a log-client and the log-server that passes all frames on and checks that no event
+//! is older than a watermark sent before it.
 
 use miot_proto::batch::Columns;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, frame_header};
@@ -7,31 +7,31 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What was seen so far.
+/// Frames seen so far.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// The last promise, nanoseconds since 1970 by the node's clock.
+    /// The last watermark, nanoseconds since 1970 by the node's clock.
     pub watermark: Option<i64>,
-    /// How often the same promise was made again.
+    /// Number of times the same watermark was sent again.
     pub repeated: u64,
-    /// Events passed on.
+    /// Number of events passed on.
     pub events: u64,
-    /// The latest completion time of these.
+    /// Latest completion time of these events.
     pub latest: i64,
-    /// What went against the promise, in words.
+    /// Description of each violated watermark.
     pub broken: Vec<String>,
 }
 
-/// See the module.
+/// A running proxy that checks watermarks.
 #[derive(Debug)]
 pub struct Proxy {
-    /// Where it listens, on loopback.
+    /// Port on loopback at which it listens.
     pub port: u16,
     seen: Arc<Mutex<Seen>>,
 }
 
 impl Proxy {
-    /// Passes on to a port on loopback.
+    /// Starts a proxy to a port on loopback.
     ///
     /// # Errors
     /// If it cannot listen.
@@ -42,14 +42,14 @@ impl Proxy {
         let shared = Arc::clone(&seen);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // Whatever ends a connection, the next one is awaited.
+                // However a connection ends, wait for the next one.
                 let _ = pass_on(client, to, &shared);
             }
         });
         Ok(Proxy { port, seen })
     }
 
-    /// What was seen so far.
+    /// Returns a copy of the observations so far.
     #[must_use]
     pub fn seen(&self) -> Seen {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -1,9 +1,9 @@
-//! Memory and file descriptors of a process over time, and whether they are flat.
+//! Memory and file descriptors of a process over time, and whether they stay constant.
 
 use std::fmt;
 use std::fs;
 
-/// What `/proc` says of a process.
+/// Values of a process from `/proc`.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// Seconds since the first sample.
@@ -15,7 +15,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Of the process of this id; `None` if it is gone.
+    /// Measures the process with this id. Returns `None` if it has ended.
     #[must_use]
     pub fn of(id: u32, at: f64) -> Option<Sample> {
         let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
@@ -26,19 +26,19 @@ impl Sample {
     }
 }
 
-/// One quantity over the second half of the samples: the first half is warm-up.
+/// Trend of one quantity over the second half of the samples. The first half is warm-up.
 #[derive(Clone, Copy, Debug)]
 pub struct Trend {
-    /// Growth over that time, by a line through it (least squares).
+    /// Growth over that time, by a least-squares line.
     pub growth: f64,
-    /// The middle value.
+    /// Median.
     pub median: f64,
-    /// The largest value.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Trend {
-    /// Of a quantity of the samples.
+    /// Computes the trend of a quantity of the samples.
     #[must_use]
     pub fn of(samples: &[Sample], quantity: impl Fn(&Sample) -> f64) -> Trend {
         let half = &samples[samples.len() / 2..];
@@ -57,8 +57,8 @@ impl Trend {
         }
     }
 
-    /// True if neither the line rises by more than `growth`, nor anything lies by more than `above`
-    /// over the middle.
+    /// True if the line rises by at most `growth` and no value exceeds the median by more than
+    /// `above`.
     #[must_use]
     pub fn is_flat(&self, growth: f64, above: f64) -> bool {
         self.growth <= growth && self.max - self.median <= above
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_is_seen_and_a_saw_is_not() {
+    fn leak_is_detected_and_sawtooth_is_not() {
         let course = |value: fn(f64) -> f64| Trend::of(&samples(value), |sample| sample.memory);
         let leak = course(|at| 1000.0 + at * 2.0);
         assert!((leak.growth - 98.0).abs() < 0.01 && !leak.is_flat(50.0, 1000.0), "{leak}");

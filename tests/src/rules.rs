@@ -1,10 +1,11 @@
 //! Differences by design between a trace (calls of the program) and strace (calls to the kernel).
-//! Each rule explains one request that only one of them saw; docs/hooks/posix.md gives the reasons.
+//! Each rule explains one request that only one of them recorded. `docs/hooks/posix.md` gives the
+//! reasons.
 
 use crate::fact::Fact;
 use crate::strace::Seen;
 
-/// Why a difference is none.
+/// Reason why a difference is not an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// `opendir` and `fdopendir` check with `fstat` and `fcntl`.
@@ -13,7 +14,8 @@ pub enum Rule {
     Getdents,
     /// The C library reads its own files: locales, message catalogues, time zones, user names.
     LibraryFiles,
-    /// `shm_open`, `sem_open` and their like open and remove in `/dev/shm` inside the C library.
+    /// `shm_open`, `sem_open` and similar functions open and remove files in `/dev/shm` inside the
+    /// C library.
     SharedMemory,
     /// `posix_spawn` duplicates and closes descriptors inside the C library.
     SpawnActions,
@@ -21,19 +23,19 @@ pub enum Rule {
     Realpath,
     /// Reads and writes of streams, compared by totals per file.
     StreamTotals,
-    /// `getc_unlocked` and `putc_unlocked` take bytes from the stream's buffer without a call.
+    /// `getc_unlocked` and `putc_unlocked` access the stream's buffer without a call.
     InlineCharacters,
     /// `munmap` of anonymous memory; `malloc` does it too.
     AnonymousMemory,
-    /// Flags of descriptors (`F_GETFD`, `F_SETFD`, `F_GETFL`, `F_SETFL`) are no I/O and not
-    /// recorded.
+    /// Requests for descriptor flags (`F_GETFD`, `F_SETFD`, `F_GETFL`, `F_SETFL`) are not I/O and
+    /// are not recorded.
     DescriptorFlags,
     /// `fchmodat` without following links: the C library opens, checks, and changes
     /// `/proc/self/fd/N`.
     Fchmodat,
-    /// The dynamic loader looks for folders of libraries.
+    /// The dynamic loader searches folders for libraries.
     Loader,
-    /// `nftw` and `fts` of the C library walk with calls of their own.
+    /// `nftw` and `fts` of the C library walk a tree with internal calls.
     TreeWalk,
 }
 
@@ -56,7 +58,7 @@ fn below(path: &[u8], directory: &str) -> bool {
     path.strip_prefix(directory.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// The rule that explains why the trace has no event for this call.
+/// Returns the rule that explains why the trace has no event for this call.
 #[must_use]
 pub fn strace_alone(seen: &[Seen], at: usize) -> Option<Rule> {
     let Seen { fact, borrowed, .. } = &seen[at];
@@ -65,7 +67,7 @@ pub fn strace_alone(seen: &[Seen], at: usize) -> Option<Rule> {
     if op == "getdents" {
         return Some(Rule::Getdents);
     }
-    // To read /etc/nsswitch.conf the C library also looks whether the root has changed.
+    // To read /etc/nsswitch.conf, the C library also checks whether the root has changed.
     if LIBRARY_FILES.iter().any(|file| below(path, file)) || (op == "stat" && path == b"/") {
         return Some(Rule::LibraryFiles);
     }
@@ -101,7 +103,7 @@ pub fn strace_alone(seen: &[Seen], at: usize) -> Option<Rule> {
     {
         return Some(Rule::Fchmodat);
     }
-    // A directory that is read: by opendir, or by fdopendir of what the program opened.
+    // A directory is read by opendir, or by fdopendir of a descriptor that the program opened.
     let reads = |s: &Seen| s.fact.op == "getdents" && s.fact.path == fact.path;
     if op == "fstat" && (opened_as_directory(&seen[..at], path) || seen.iter().any(reads)) {
         return Some(Rule::OpendirChecks);
@@ -119,13 +121,13 @@ fn opened_as_directory(before: &[Seen], path: &[u8]) -> bool {
         .is_some_and(|flags| flags & i64::from(libc::O_DIRECTORY) != 0)
 }
 
-/// The rule that explains why strace has no call for this event.
+/// Returns the rule that explains why strace has no call for this event.
 #[must_use]
 pub fn trace_alone(fact: &Fact) -> Option<Rule> {
     match fact.op.as_ref() {
-        // Without a file: anonymous, which the model of strace's side leaves out.
+        // Without a file the mapping is anonymous, and the model of strace's output leaves it out.
         "munmap" | "msync" => Some(Rule::AnonymousMemory),
-        // The C library says so without asking the kernel.
+        // The C library returns this error without a system call.
         "chmod" if fact.result == -i64::from(libc::EOPNOTSUPP) => Some(Rule::Fchmodat),
         "mmap" if fact.path.is_none() => Some(Rule::AnonymousMemory),
         _ => None,

@@ -1,5 +1,5 @@
-//! Deterministic runs of real programs, each in a directory of its own that is created for each
-//! run, so that two runs see the same paths, sizes and contents.
+//! Deterministic runs of real programs. Each run has a new directory, so that two runs see the same
+//! paths, sizes and contents.
 
 use crate::process::{Ended, run};
 use crate::test_dir::fresh;
@@ -10,19 +10,19 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A program and what it works on.
+/// A program and the files it works on.
 pub struct Scenario {
-    /// Name, also of its directory.
+    /// Name of the scenario and of its directory.
     pub name: &'static str,
     /// Fills the empty working directory.
     pub prepare: fn(&Path),
     /// The command line.
     pub command: &'static [&'static str],
-    /// Threads race: the numbers of descriptors differ from run to run.
+    /// Threads compete for descriptors, so their numbers differ from run to run.
     pub races: bool,
-    /// Uses `getc_unlocked` and its like, which are no calls.
+    /// Uses `getc_unlocked` and similar macros, which are not calls.
     pub inline_characters: bool,
-    /// Files it looks at as often as time allows.
+    /// Files that the program checks at irregular times.
     pub now_and_then: &'static [&'static str],
 }
 
@@ -32,20 +32,20 @@ impl std::fmt::Debug for Scenario {
     }
 }
 
-/// Where a scenario runs and leaves its evidence.
+/// Directories of a scenario and of its results.
 #[derive(Debug)]
 pub struct Place {
     /// Working directory of the program.
     pub work: PathBuf,
-    /// Beside it: traces, strace's output.
+    /// Directory beside it for traces and the output of strace.
     pub evidence: PathBuf,
 }
 
 impl Place {
-    /// An empty place of this name.
+    /// Creates empty directories of this name.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If they cannot be created.
     #[must_use]
     pub fn new(name: &str) -> Place {
         let top = fresh(name);
@@ -58,7 +58,7 @@ impl Place {
     /// Empties the working directory and prepares it.
     ///
     /// # Panics
-    /// If it cannot.
+    /// If that fails.
     pub fn prepare(&self, scenario: &Scenario) {
         fs::remove_dir_all(&self.work)
             .and_then(|()| fs::create_dir(&self.work))
@@ -66,8 +66,8 @@ impl Place {
         (scenario.prepare)(&self.work);
     }
 
-    /// `wrapper… COMMAND` in the working directory, with the same small environment every time. The
-    /// program's own output goes to a file beside the working directory, or nowhere.
+    /// Runs `wrapper… COMMAND` in the working directory, with the same small environment every
+    /// time. The program's output goes to a file beside the working directory, or is discarded.
     #[must_use]
     pub fn run(&self, scenario: &Scenario, wrapper: &[OsString]) -> Ended {
         let mut words = wrapper.iter().cloned().chain(scenario.command.iter().map(OsString::from));
@@ -76,7 +76,7 @@ impl Place {
         run(&mut command)
     }
 
-    /// What is in the working directory, links and folders included.
+    /// Lists the working directory, including links and folders.
     #[must_use]
     pub fn contents(&self) -> HashMap<PathBuf, fs::Metadata> {
         let mut contents = HashMap::new();
@@ -94,13 +94,13 @@ impl Place {
         contents
     }
 
-    /// Makes the working directory as it was: what a run added goes. What it left alone stays in
-    /// place, so that programs that sort by inode number (`cp`) take the same order again. If a run
-    /// changed more than that, everything is prepared again.
+    /// Restores the working directory: files that a run added are removed. Unchanged files stay in
+    /// place, so that programs that sort by inode number (`cp`) use the same order again. If a run
+    /// changed files, everything is prepared again.
     pub fn restore(&self, scenario: &Scenario, before: &HashMap<PathBuf, fs::Metadata>) {
         let after = self.contents();
         let mut added: Vec<&PathBuf> = after.keys().filter(|path| !before.contains_key(*path)).collect();
-        // What is inside goes before the folder.
+        // Remove the contents before the folder.
         added.sort_by(|a, b| b.cmp(a));
         for path in added {
             let _ = if after[path].is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
@@ -117,7 +117,7 @@ impl Place {
     }
 }
 
-/// Nothing of the caller's environment may steer a program.
+/// Environment of the programs. It is independent of the caller's environment.
 pub fn environment(home: &Path) -> Vec<(OsString, OsString)> {
     let fixed = [
         ("PATH", "/usr/local/bin:/usr/bin:/bin"),
@@ -136,7 +136,7 @@ pub fn environment(home: &Path) -> Vec<(OsString, OsString)> {
     all
 }
 
-/// Bytes that are the same in every run and not compressible to nothing.
+/// Returns bytes that are the same in every run and hardly compressible.
 #[must_use]
 pub fn bytes(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -222,7 +222,7 @@ const FIO: [&str; 12] = [
     "--eta=never",
 ];
 
-/// fio looks every now and then whether somebody wants a report.
+/// fio checks this file at irregular times for a requested status report.
 const FIO_LOOKS: &[&str] = &["/tmp/fio-dump-status"];
 
 macro_rules! fio {
@@ -233,7 +233,7 @@ macro_rules! fio {
     };
 }
 
-/// The programs the issue names.
+/// Programs of the scenarios.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "dd",
@@ -352,7 +352,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// The scenario of this name.
+/// Returns the scenario of this name.
 ///
 /// # Panics
 /// If there is none.
@@ -361,7 +361,7 @@ pub fn scenario(name: &str) -> &'static Scenario {
     SCENARIOS.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("no scenario {name}"))
 }
 
-/// Takes out of a path what programs choose at random.
+/// Removes the randomly chosen parts of a path.
 #[must_use]
 pub fn steady_name(path: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(path);
@@ -376,7 +376,7 @@ pub fn steady_name(path: &[u8]) -> Vec<u8> {
             *name = "tXXXXXX".to_owned();
         }
     }
-    // Python's multiprocessing.
+    // Names of Python's multiprocessing.
     for name in &mut parts {
         if name.starts_with("pymp-") || name.starts_with("sem.mp-") || name.starts_with("mp-") {
             let head = name.find("mp-").map_or(0, |at| at + 3);

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-/// The running program. It ends with this value, however the test ends.
+/// The running program. It is stopped when this value is dropped, also after a failed test.
 #[derive(Debug)]
 pub struct Steered {
     child: Child,
@@ -15,7 +15,7 @@ pub struct Steered {
 }
 
 impl Steered {
-    /// Starts it.
+    /// Starts the program.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -32,25 +32,25 @@ impl Steered {
         Steered { orders: child.stdin.take(), child, answers }
     }
 
-    /// Gives an order, without waiting until it is done.
+    /// Sends a command without waiting for its answer.
     ///
     /// # Panics
-    /// If it has ended.
+    /// If the program has ended.
     pub fn send(&mut self, order: &str) {
         let orders = self.orders.as_mut().unwrap_or_else(|| panic!("no standard input"));
         writeln!(orders, "{order}").unwrap_or_else(|e| panic!("{order}: {e}"));
     }
 
-    /// Waits until the last order is done. What it answers.
+    /// Waits for the answer to the last command and returns it.
     ///
     /// # Panics
-    /// If it ends, or does not answer before the watchdog.
+    /// If the program ends, or does not answer before the watchdog's limit.
     pub fn answer(&mut self) -> String {
         let line = self.answers.recv_timeout(WATCHDOG);
         line.unwrap_or_else(|e| panic!("no answer: {e}; {:?}", self.child.try_wait()))
     }
 
-    /// Gives an order and waits until it is done. What it answers.
+    /// Sends a command, waits for its answer and returns it.
     pub fn tell(&mut self, order: &str) -> String {
         self.send(order);
         self.answer()
@@ -62,7 +62,7 @@ impl Steered {
         self.child.id()
     }
 
-    /// Ends it with a signal.
+    /// Kills the program with a signal.
     ///
     /// # Panics
     /// If it does not end.
@@ -71,10 +71,10 @@ impl Steered {
         self.waited()
     }
 
-    /// Lets it end by itself.
+    /// Closes its input and waits for its end.
     ///
     /// # Panics
-    /// If it does not end, or not well.
+    /// If it does not end, or ends with an error.
     pub fn end(mut self) {
         self.orders = None;
         let status = self.waited();

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// An empty folder below the target directory, the same in every run: what an earlier one left is
-/// there to be looked at until then.
+/// Creates an empty folder below the target directory, at the same path in every run. The files of
+/// a run stay there for inspection until the next run.
 ///
 /// # Panics
-/// If it cannot be made.
+/// If it cannot be created.
 #[must_use]
 pub fn fresh(name: &str) -> PathBuf {
     // target/<profile>/deps/<test>

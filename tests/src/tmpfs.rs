@@ -1,13 +1,13 @@
-//! A file system of a test's own: a small tmpfs in a mount namespace, so that nothing outside sees
-//! it and nothing is left when the test ends.
+//! A small tmpfs in a mount namespace of the test. Nothing outside sees it, and it disappears with
+//! the test.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-/// Makes `command` run where `directory` is an empty tmpfs of `size` (as `mount` takes it: `2m`).
-/// Needs root, or user namespaces.
+/// Command that runs `command` with an empty tmpfs of `size` (in the syntax of `mount`: `2m`) at
+/// `directory`. It needs root or user namespaces.
 #[must_use]
 pub fn with_tmpfs<S: AsRef<OsStr>>(directory: &Path, size: &str, command: &[S]) -> Command {
     let mut unshare = Command::new("unshare");
@@ -20,14 +20,14 @@ pub fn with_tmpfs<S: AsRef<OsStr>>(directory: &Path, size: &str, command: &[S]) 
     unshare
 }
 
-/// The same, but the command runs as a user without rights of its own.
+/// Makes the command run as the unprivileged user `nobody`.
 pub fn as_nobody(command: &mut Command) -> &mut Command {
     const NOBODY: u32 = 65_534;
     command.uid(NOBODY).gid(NOBODY)
 }
 
-/// Unmounts `mount` in a script. It is busy, too, for the moment in which somebody asks it how full
-/// it is, as the log-client of a test beside this one does.
+/// Shell commands that unmount `mount`. They retry, because the mount is busy while another
+/// process queries its free space, such as the log-client of a parallel test.
 pub const UNMOUNT: &str = r#"
 until busy=$(umount mount 2>&1); do
     case $busy in *busy*) ;; *) echo "$busy" >&2; exit 1 ;; esac

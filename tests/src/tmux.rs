@@ -1,4 +1,4 @@
-//! Programs on a terminal, and what it shows.
+//! Runs programs on a terminal and reads its screen.
 
 #![expect(clippy::disallowed_types, reason = "counters and stop flags of the tests")]
 
@@ -7,18 +7,18 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Far longer than anything takes to be shown.
+/// Timeout of the screen: far longer than any text takes to appear.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A terminal with a shell in it. It ends with this value.
+/// A terminal with a shell, closed when this value is dropped.
 #[derive(Debug)]
 pub struct Terminal {
-    /// Each terminal has a server of its own.
+    /// Socket of the tmux server. Each terminal has its own server.
     socket: String,
 }
 
 impl Terminal {
-    /// Of so many columns and lines.
+    /// Opens a terminal of `width` columns and `height` lines.
     #[must_use]
     pub fn new(width: u16, height: u16) -> Terminal {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -31,24 +31,24 @@ impl Terminal {
         terminal
     }
 
-    /// Types a line, and Enter.
+    /// Types a line and presses Enter.
     pub fn line(&self, text: &str) {
         self.tmux(&["send-keys", "-l", text]);
         self.keys(&["Enter"]);
     }
 
-    /// Presses keys, in tmux's names for them.
+    /// Presses keys, given by their names in tmux.
     pub fn keys(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
-    /// What is on the screen, a line each.
+    /// Returns the lines of the screen.
     #[must_use]
     pub fn screen(&self) -> Vec<String> {
         self.tmux(&["capture-pane", "-p"]).lines().map(|line| line.trim_end().to_owned()).collect()
     }
 
-    /// What is on the screen, with its colours, as a page with one element `pre`.
+    /// Returns the screen with its colors as an HTML page with one element `pre`.
     #[must_use]
     pub fn html(&self) -> String {
         let text = self.tmux(&["capture-pane", "-p", "-e"]);
@@ -57,7 +57,7 @@ impl Terminal {
              background:#1d1f21;color:#d0d0d0;font:15px/1.25 'DejaVu Sans Mono',monospace}</style><pre>",
         );
         let mut style = Style::default();
-        // What follows an escape begins with a code, up to `m`, as nothing else is captured.
+        // An escape sequence is a code up to `m`: the capture contains no other kind.
         for (at, part) in text.trim_end().split("\x1b[").enumerate() {
             let plain = match part.split_once('m') {
                 Some((codes, plain)) if at > 0 => {
@@ -72,10 +72,10 @@ impl Terminal {
         page + "</pre>"
     }
 
-    /// Waits until a text is on the screen, and gives the line in which it is.
+    /// Waits until a text is on the screen and returns its line.
     ///
     /// # Panics
-    /// If it does not come.
+    /// If the text does not appear.
     #[must_use]
     pub fn shows(&self, text: &str) -> String {
         let start = Instant::now();
@@ -89,12 +89,12 @@ impl Terminal {
         }
     }
 
-    /// Changes its size.
+    /// Changes the size of the terminal.
     pub fn resize(&self, width: u16, height: u16) {
         self.tmux(&["resize-window", "-x", &width.to_string(), "-y", &height.to_string()]);
     }
 
-    /// True while a program has the screen to itself, so that what was on it comes back afterwards.
+    /// True while a program uses the alternate screen, after which the earlier content returns.
     #[must_use]
     pub fn is_taken_over(&self) -> bool {
         self.tmux(&["display-message", "-p", "#{alternate_on}"]).trim() == "1"
@@ -108,7 +108,7 @@ impl Terminal {
 
     fn tmux(&self, words: &[&str]) -> String {
         let mut tmux = Command::new("tmux");
-        // Not the terminal of the user who runs the tests.
+        // Do not use the terminal of the user who runs the tests.
         tmux.env_remove("TMUX").args(["-L", &self.socket]).args(words);
         run(&mut tmux).success().stdout
     }
@@ -120,8 +120,8 @@ impl Drop for Terminal {
     }
 }
 
-/// How a terminal writes: of its attributes those that `miot top` uses (ECMA-48, 8.3.117), colours
-/// by number.
+/// Text attributes of a terminal: those that `miot top` uses (ECMA-48, 8.3.117), and colors by
+/// number.
 #[derive(Debug, Default)]
 struct Style {
     bold: bool,

@@ -1,4 +1,4 @@
-//! A trace as `miot cat --format json` prints it.
+//! Rows of a trace as printed by `miot cat --format json`.
 
 use crate::fact::{Fact, normal_path};
 use serde_json::Value;
@@ -7,13 +7,13 @@ use std::borrow::Cow;
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Completion, nanoseconds since 1970.
+    /// Completion time, nanoseconds since 1970.
     pub time: i64,
-    /// Nanoseconds.
+    /// Duration, nanoseconds.
     pub duration: i64,
     /// Name of the node.
     pub node: String,
-    /// Process of the trace.
+    /// Number of the process in the trace.
     pub process: u64,
     /// Process id.
     pub pid: u32,
@@ -47,7 +47,7 @@ pub struct Row {
     pub seq: u64,
     /// Request number.
     pub request: u64,
-    /// Enclosing request.
+    /// Request number of the parent request.
     pub enclosing: Option<u64>,
     /// Rank in the file's communicator, and its size.
     pub mpi: Option<(u64, u64)>,
@@ -57,15 +57,15 @@ pub struct Row {
     pub type_size: Option<u64>,
     /// Extent of the datatype.
     pub type_extent: Option<i64>,
-    /// What a debug message says.
+    /// Text of a debug message.
     pub message: Option<String>,
-    /// Thread that asked a file system.
+    /// Thread that made the request to a file system.
     pub caller_tid: Option<u32>,
-    /// Its user.
+    /// User id of that thread.
     pub caller_uid: Option<u32>,
 }
 
-/// All rows of `miot cat --format json`.
+/// Parses all rows of `miot cat --format json`.
 ///
 /// # Errors
 /// The first line that is not an event.
@@ -110,8 +110,8 @@ fn row(line: &str) -> Option<Row> {
     })
 }
 
-/// `2026-11-21T04:12:33.123456789Z` as nanoseconds since 1970: the form with nine digits and `Z`
-/// only.
+/// Converts `2026-11-21T04:12:33.123456789Z` to nanoseconds since 1970. Only the form with nine
+/// digits and `Z` is accepted.
 #[must_use]
 pub fn nanoseconds(text: &str) -> Option<i64> {
     let part = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
@@ -128,7 +128,8 @@ pub fn nanoseconds(text: &str) -> Option<i64> {
 }
 
 impl Row {
-    /// The request in the words of strace; `None` for one that is not a system call of its own.
+    /// Returns the request in the form of strace's. `None` for an event that is not a system call
+    /// of its own.
     #[must_use]
     pub fn fact(&self) -> Option<Fact> {
         let op: Cow<'static, str> = match (self.layer.as_str(), self.op.as_str()) {
@@ -176,7 +177,7 @@ impl Row {
         };
         let attribute = self.op.contains("xattr");
         Some(Fact {
-            // The target of a symbolic link is any text, and so is the name of an attribute.
+            // The target of a symbolic link and the name of an attribute are arbitrary text.
             path: path(&self.path).map(|p| if op == "symlink" { p } else { normal_path(b"/", &p) }),
             path2: path(&self.path2).map(|p| if attribute { p } else { normal_path(b"/", &p) }),
             offset: self.offset,
@@ -188,7 +189,7 @@ impl Row {
     }
 }
 
-/// Bytes of a path: what was not UTF-8 stands as `\xHH`.
+/// Returns the bytes of a path, in which `\xHH` stands for a byte that was not UTF-8.
 fn unescape(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text;
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_to_the_nanosecond() {
+    fn times_have_nanosecond_precision() {
         assert_eq!(nanoseconds("1970-01-01T00:00:00.000000001Z"), Some(1));
         assert_eq!(nanoseconds("2000-02-29T12:00:00.000000000Z"), Some(951_825_600_000_000_000));
         assert_eq!(nanoseconds("2026-11-21T04:12:33.123456789Z"), Some(1_795_234_353_123_456_789));

@@ -1,4 +1,4 @@
-//! Running programs under `miot run` and reading what came of it.
+//! Runs programs under `miot run` and reads their trace.
 
 use crate::built::built;
 use crate::process::{Ended, run};
@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
-/// `miot run -o TRACE -- COMMAND…`, to be run in `directory`.
+/// Command `miot run -o TRACE -- COMMAND…` in `directory`.
 #[must_use]
 pub fn command<S: AsRef<OsStr>>(directory: &Path, trace: &Path, words: &[S]) -> Command {
     let mut miot = Command::new(&built().miot);
@@ -15,26 +15,26 @@ pub fn command<S: AsRef<OsStr>>(directory: &Path, trace: &Path, words: &[S]) -> 
     miot
 }
 
-/// The same, run to its end.
+/// Runs `miot run -o TRACE -- COMMAND…` in `directory` to its end.
 #[must_use]
 pub fn traced<S: AsRef<OsStr>>(directory: &Path, trace: &Path, words: &[S]) -> Ended {
     run(&mut command(directory, trace, words))
 }
 
-/// The events of a trace directory, in its order.
+/// Returns the events of a trace directory in stored order.
 ///
 /// # Panics
-/// If `miot cat` fails or prints what is no event.
+/// If `miot cat` fails or prints a line that is not an event.
 #[must_use]
 pub fn events(trace: &Path) -> Vec<Row> {
     let cat = run(Command::new(&built().miot).args(["cat", "--format", "json"]).arg(trace)).success();
     rows(&cat.stdout).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// `miot fsck` finds nothing wrong with a trace directory.
+/// Checks that `miot fsck` finds no problem in a trace directory.
 ///
 /// # Panics
-/// If it does.
+/// If it finds one.
 #[track_caller]
 pub fn assert_good(trace: &Path) {
     let report = run(Command::new(&built().miot).arg("fsck").arg(trace));

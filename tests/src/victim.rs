@@ -1,41 +1,42 @@
-//! Events of the program `victim`, which is killed at any moment. Every request identifies itself,
-//! so that a lost, repeated, torn or invented one is detected.
+//! Events of the program `victim`, which is killed at a random time. Every request identifies
+//! itself, so that a lost, repeated, torn or invented one is detected.
 
-/// Lives (threads, one after the other in each place) a victim has at most.
+/// Maximum number of threads of a victim over its lifetime, including those that replaced others.
 pub const LIVES: u64 = 256;
-/// Words of a life in the progress file: requests made, and requests that could not begin.
+/// Words of a thread in the progress file: requests made, and requests that could not begin.
 pub const WORDS: usize = 2;
-/// In the first word of a life: the thread came to its end, and made as many attempts as the rest
-/// says.
+/// Bit in the first word of a thread: the thread has finished, and the other bits are its number of
+/// attempts.
 pub const DONE: u64 = 1 << 63;
 
-/// Names a thread of a victim for ever.
+/// Returns the unique tag of a thread of a victim.
 #[must_use]
 pub fn tag(victim: u64, life: u64) -> u64 {
     victim * LIVES + life
 }
 
-/// Handle of all requests of a thread.
+/// Returns the handle of all requests of a thread.
 #[must_use]
 pub fn handle(tag: u64) -> u64 {
     1 << 40 | tag
 }
 
-/// Offset of request `number` of a thread; its length is the tag, its result the number.
+/// Returns the offset of request `number` of a thread. The length of the request is the tag, its
+/// result the number.
 #[must_use]
 pub fn offset(tag: u64, number: u64) -> u64 {
     mix(tag << 32 | number) >> 1
 }
 
-/// What [`NOISE`] is made of.
+/// Alphabet of the paths of [`NOISE`].
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Instead of a number of paths: each is to be another one, of which hardly a byte can be packed
-/// away.
+/// Value for a number of paths: each request has another, hardly compressible path.
 pub const NOISE: u64 = u64::MAX;
 
-/// The path of every fifth request; none for the others. `paths`: 0 or [`NOISE`], if each is to be
-/// another one, long enough for up to twenty slots; else one of so many, which all threads share.
+/// Returns the path of every fifth request, and `None` for the others. With `paths` 0 or [`NOISE`]
+/// each path is different, and long enough for up to twenty slots. Otherwise all threads share
+/// `paths` different paths.
 #[must_use]
 pub fn path(tag: u64, number: u64, paths: u64) -> Option<String> {
     let random = mix(!(tag << 32 | number));

@@ -1,5 +1,5 @@
-//! Subscribers (`miot tail -f`), and whether what each saw on its connection is one piece of the
-//! trace.
+//! Subscribers (`miot tail -f`), and a check that the events of each connection are one contiguous
+//! piece of the trace.
 
 use crate::built::built;
 use crate::judge::{Key, Placed};
@@ -10,19 +10,19 @@ use rustix::process::Signal;
 use std::collections::{HashMap, HashSet};
 use std::process::Command;
 
-/// Subscribers of one kind, one after the other: one that ends is followed by another.
+/// Consecutive subscribers with the same options: when one ends, another is started.
 #[derive(Debug)]
 pub struct Watch {
     address: String,
-    /// The only node it wants.
+    /// The only node of the subscription.
     node: Option<&'static str>,
     tail: Option<Background>,
-    /// What each has printed.
+    /// Output of each finished subscriber.
     seen: Vec<String>,
 }
 
 impl Watch {
-    /// Subscribes at an address, to all or to one node.
+    /// Subscribes at an address to all nodes or to one.
     #[must_use]
     pub fn start(address: &str, node: Option<&'static str>) -> Watch {
         let mut watch = Watch { address: address.to_owned(), node, tail: None, seen: Vec::new() };
@@ -36,7 +36,8 @@ impl Watch {
         Background::start(tail.args(self.node.iter().flat_map(|node| ["--node", node])))
     }
 
-    /// Subscribes again, if the last subscriber has ended: its server was killed, or cut it off.
+    /// Subscribes again if the last subscriber has ended because its server was killed or
+    /// disconnected it.
     pub fn tend(&mut self) {
         if self.tail.as_mut().is_some_and(|tail| !tail.running()) {
             self.seen.extend(self.tail.take().map(|tail| tail.printed()));
@@ -44,18 +45,20 @@ impl Watch {
         }
     }
 
-    /// True if the present subscriber has seen an event.
+    /// True if the present subscriber has received an event.
     #[must_use]
     pub fn sees(&self) -> bool {
         self.tail.as_ref().is_some_and(|tail| tail.printed().contains("\n{"))
     }
 
-    /// Ends it, and compares what each connection saw with the trace. `whole`: the server was not
-    /// killed, so that what it showed is what it stored, and nothing is missing in between. How
-    /// many events were seen.
+    /// Ends the subscription and compares the events of each connection with the trace. Returns the
+    /// number of events received.
+    ///
+    /// `whole`: the server was not killed, so that it stored all events it sent, and no event is
+    /// missing in between.
     ///
     /// # Panics
-    /// If a connection saw something twice, out of order, not stored, or not all of it.
+    /// If a connection received an event twice, out of order, not stored, or not at all.
     #[must_use]
     pub fn end(mut self, trace: &[Placed], whole: bool) -> usize {
         if let Some(tail) = self.tail.take() {

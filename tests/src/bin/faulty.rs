@@ -1,10 +1,9 @@
-//! Programs that are a trial for everybody's trace: `faulty WHAT …`.
+//! Programs whose events are difficult for every trace: `faulty WHAT …`.
 //!
-//! `undefined N`: N requests of each of 256 layers, and N of an operation that no layer has, beside
-//! N that are defined. `past N`: N requests whose completion is recorded two seconds late.
-//! `notes N`: N notes of 4000 bytes that cannot be packed.
-//! `long-lived FILE N`: writes FILE N times, waits for a line, writes it N times again, and waits
-//! for another.
+//! `undefined N`: N requests of each of 256 layers, and N of an operation that no layer defines,
+//! beside N valid ones. `past N`: N requests whose completion is recorded two seconds late. `notes
+//! N`: N notes of 4000 incompressible bytes. `long-lived FILE N`: writes FILE N times, waits for a
+//! line, writes FILE N times again, and waits for another line.
 
 use miot_tracer::{Completion, Ext, Op, begin, end, note, op, record, ticks};
 use std::io::Write as _;

@@ -45,7 +45,7 @@ fn main() -> io::Result<()> {
     }
 }
 
-/// A word that is worse than others.
+/// Returns a word that is likely to cause trouble.
 fn bad(random: &mut Random) -> u64 {
     match random.below(6) {
         0 => random.below(1024),
@@ -65,8 +65,8 @@ fn scribble(dir: &Path, random: &mut Random) -> io::Result<()> {
                 if let Some(begun) = begin(op::client::READ) {
                     end(begun, Completion { handle, ..Completion::of(1) });
                 }
-                // Not so fast that lanes are claimed: geometry that was scribbled over would end
-                // this process.
+                // Pause, so that no lane is claimed with overwritten geometry: that would end this
+                // process.
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
@@ -85,7 +85,7 @@ fn scribble(dir: &Path, random: &mut Random) -> io::Result<()> {
         let mut bytes = [0; 8];
         file.read_exact_at(&mut bytes, place as u64).map(|()| u64::from_le_bytes(bytes))
     };
-    // Each thread has a lane, and the reader has seen them sound.
+    // Wait until each thread has a lane and the reader has accepted all of them.
     while word(header::LANES)? < 4 {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -109,7 +109,7 @@ fn scribble(dir: &Path, random: &mut Random) -> io::Result<()> {
             };
             file.write_all_at(&bad(random).to_le_bytes(), place)?;
         }
-        // Now and then a lane looks sound again.
+        // One time in four, make a lane valid again.
         if random.below(4) == 0 {
             file.write_all_at(&4u64.to_le_bytes(), header::LANES as u64)?;
             file.write_all_at(&0u64.to_le_bytes(), header::CLOSED as u64)?;
@@ -170,7 +170,7 @@ fn churn(dir: &Path, random: &mut Random) -> io::Result<()> {
             forged.resize(random.below(HEADER_BYTES as u64))?;
         }
         if random.below(2) == 0 {
-            // The log-client may have been faster.
+            // The log-client may have removed the file already.
             let _ = std::fs::remove_file(forged.path());
         }
         std::thread::sleep(Duration::from_micros(500));

@@ -1,5 +1,5 @@
-//! Executes commands, one per line, on the threads that they name: the real producer for the steps
-//! of `miot_tracer::steps`. After each line it says whether a record was taken.
+//! Executes commands, one per line, on the threads that they name. It drives the real producer for
+//! the steps of `miot_tracer::steps`. After each line it prints whether a record was taken.
 //!
 //! ```text
 //! begin THREAD TAG · enclose THREAD TAG · end THREAD TAG SLOTS · file THREAD TAG SLOTS · cancel THREAD · exit THREAD
@@ -14,7 +14,7 @@ use std::io::{BufRead as _, Write as _};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// A thread, what it is to do, and whether a record was taken.
+/// A thread, the channel of its commands, and whether each record was taken.
 struct Worker {
     thread: JoinHandle<()>,
     orders: Sender<String>,
@@ -76,7 +76,7 @@ fn obey(order: &str, begun: &mut Vec<StartedRequest>) -> bool {
             let (path1, path2) = paths(slots, tag);
             return end_with(begun, done, &Ext { path1: &path1, path2: &path2, ..Ext::default() });
         }
-        // A file has one path, and its tag for a handle.
+        // A file has one path, and its tag is its handle.
         "file" => return name_file(tag, 0, &paths(slots, tag).0),
         _ => {}
     }

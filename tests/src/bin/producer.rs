@@ -1,5 +1,5 @@
-//! Records synthetic events as fast as it can: `producer THREADS EVENTS`, EVENTS per thread.
-//! Prints the check sum of each thread, for the reader of the trace.
+//! Records synthetic events at full speed: `producer THREADS EVENTS`, with EVENTS per thread. It
+//! prints the checksum of each thread, which the reader of the trace verifies.
 
 use miot_tests::pattern;
 use miot_tracer::{Completion, begin, end, op, open};
@@ -20,7 +20,7 @@ fn main() {
     }
 }
 
-/// One open, then reads. Returns the check sum and how many events were not taken.
+/// Records one open and then reads. Returns the checksum and the number of events not taken.
 fn work(thread: u64, events: u64) -> (u64, u64) {
     let handle = open(pattern::path(thread).as_bytes());
     let mut refused = u64::from(handle == 0);

@@ -1,10 +1,11 @@
-//! A FUSE file system of one file, `file`, that may keep who asks about it waiting:
+//! A FUSE file system with one file, `file`, that can delay its answers. It follows
 //! `Documentation/filesystems/fuse.rst` and `include/uapi/linux/fuse.h` of the kernel. `reluctant
-//! NAME DIRECTORY` mounts it; needs root.
+//! NAME DIRECTORY` mounts it; this needs root.
 //!
-//! It says `mounted`, answers the first question for the attributes of the file, and no later one
-//! until it receives `answer`. It ends with its standard input, and in any case after some minutes;
-//! then the kernel ends what waits, as nobody else has the device open.
+//! It prints `mounted` and answers the first request for the attributes of the file. Later requests
+//! wait until it reads `answer`. It ends with its standard input, and in any case after some
+//! minutes. The kernel then fails the waiting requests, because no other process has the device
+//! open.
 
 use rustix::mount::{MountFlags, mount};
 use std::ffi::CString;
@@ -19,29 +20,28 @@ const GETATTR: u32 = 3;
 const INIT: u32 = 26;
 const INTERRUPT: u32 = 36;
 const BATCH_FORGET: u32 = 42;
-/// Of `struct fuse_in_header`.
+/// Size of `struct fuse_in_header`.
 const IN_HEADER: usize = 40;
-/// The kernel refuses to read into less.
+/// Size of the read buffer. The kernel refuses reads into a smaller one.
 const BUFFER: usize = 64 << 10;
 /// Node numbers.
 const ROOT: u64 = 1;
 const THE_FILE: u64 = 2;
-/// Names are known for so long, seconds: only the first one who looks takes a lock of the
-/// directory.
+/// Validity of names in seconds, so that only the first lookup takes the lock of the directory.
 const LONG: u64 = 86_400;
-/// Longest life, seconds.
+/// Longest lifetime in seconds.
 const LIFE: u32 = 600;
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// The first question was answered.
+    /// The first request for attributes was answered.
     asked: bool,
-    /// Numbers of the requests that wait.
+    /// Numbers of the waiting requests.
     requests: Vec<u64>,
 }
 
 fn main() {
-    // SAFETY: the default action of SIGALRM is what is wanted.
+    // SAFETY: SIGALRM has its default action, which ends the process, as intended.
     unsafe { libc::alarm(LIFE) };
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [name, directory] = &arguments[..] else { fail("name and directory") };
@@ -74,7 +74,7 @@ fn fail(problem: &str) -> ! {
     std::process::exit(1)
 }
 
-/// Reads requests until the connection is ended.
+/// Reads requests until the connection ends.
 fn serve(mut device: &File, waiting: &Mutex<Waiting>) {
     let mut buffer = vec![0; BUFFER];
     loop {
@@ -128,13 +128,13 @@ fn attributes(node: u64) -> Vec<u8> {
     [longs, [0, 0, 0, mode, 1, 0, 0, 0, 4096, 0].map(u32::to_ne_bytes).concat()].concat()
 }
 
-/// `struct fuse_attr_out`: valid for no time, so that each stat is a request.
+/// `struct fuse_attr_out`, valid for zero seconds, so that each stat is a request.
 fn attributes_answer(node: u64) -> Vec<u8> {
     [vec![0; 16], attributes(node)].concat()
 }
 
-/// `struct fuse_out_header`, and what follows it. A request that was ended meanwhile takes no
-/// answer.
+/// Writes `struct fuse_out_header` and the body. The kernel takes no answer to a request that was
+/// interrupted.
 fn answer(mut device: &File, request: u64, error: i32, body: &[u8]) {
     let length = (16 + body.len()) as u32;
     let message = [&length.to_ne_bytes()[..], &(-error).to_ne_bytes(), &request.to_ne_bytes(), body].concat();

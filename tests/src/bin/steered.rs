@@ -1,17 +1,17 @@
-//! Does what its standard input says, one command a line, and answers each with a line that begins
-//! with `ok`. `steered FILE`: the file it works on.
+//! Executes commands from its standard input, one per line, and answers each with a line that
+//! starts with `ok`. `steered FILE` names the file to work on.
 //!
 //! | command | what it does |
 //! |---|---|
-//! | `pwrite N` | N writes of a byte to the file by way of libc, at offsets that count up over its life |
-//! | `four N` | N times pread, pwrite, lseek and fstat of the file, by way of libc |
-//! | `fwrite N` | N times fwrite and fflush of a byte |
-//! | `own N` | N reads of a file-system client of its own, at offsets that count up over its life |
-//! | `loop N` | N times read, write, flush and seek of a file-system client of its own |
-//! | `spans A,B,…` | reads of its own client that took so many ticks, at offsets 0, 1, … |
-//! | `clock` | says whether ticks are nanoseconds (`ok ns`) or those of a counter (`ok counter`) |
-//! | `lock PATH` | flock of a file, exclusive |
-//! | `nested PATH` | a read of a FIFO that an fread encloses, both of its own client |
+//! | `pwrite N` | N writes of one byte to the file through libc, at increasing offsets |
+//! | `four N` | N times pread, pwrite, lseek and fstat of the file, through libc |
+//! | `fwrite N` | N times fwrite and fflush of one byte |
+//! | `own N` | N reads of its own file-system client, at increasing offsets |
+//! | `loop N` | N times read, write, flush and seek of its own file-system client |
+//! | `spans A,B,…` | reads of its own client with these durations in ticks, at offsets 0, 1, … |
+//! | `clock` | answers `ok ns` if ticks are nanoseconds, `ok counter` if they are a counter's |
+//! | `lock PATH` | exclusive flock of a file |
+//! | `nested PATH` | a read of a FIFO within an fread, both of its own client |
 
 use miot_tracer::{
     Completion, Ext, NONE, Op, RequestArgs, begin, begin_enclosing, begin_on, end, op, record, ticks,
@@ -72,14 +72,14 @@ impl Life {
     }
 
     fn pwrite(&mut self) {
-        // SAFETY: an open descriptor and a byte that lives.
+        // SAFETY: the descriptor is open and the byte lives.
         unsafe { libc::pwrite(self.file.as_raw_fd(), [b'x'].as_ptr().cast(), 1, self.pwrites) };
         self.pwrites += 1;
     }
 
     fn four(&self) {
         let (fd, mut byte) = (self.file.as_raw_fd(), [b'x']);
-        // SAFETY: an open descriptor, a byte and a `stat` that live.
+        // SAFETY: the descriptor is open; the byte and the `stat` live.
         unsafe {
             let mut stat: libc::stat = std::mem::zeroed();
             libc::pread(fd, byte.as_mut_ptr().cast(), 1, 0);
@@ -91,7 +91,7 @@ impl Life {
 
     fn fwrite(&self, times: u64) {
         let path = CString::new(self.path.as_str()).unwrap_or_default();
-        // SAFETY: strings and a byte that live; the stream is used only if it is one.
+        // SAFETY: the strings and the byte live; the stream is used only if it is not null.
         unsafe {
             let stream = libc::fopen(path.as_ptr(), c"r+".as_ptr());
             if stream.is_null() {
@@ -125,19 +125,19 @@ fn spans(list: &str) {
 
 fn ticks_are_nanoseconds() -> bool {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: an out-pointer of the right type.
+    // SAFETY: the out-pointer has the right type.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &raw mut now) };
     ticks().abs_diff(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64) < 1_000_000_000
 }
 
 fn lock(path: &str) {
     let Ok(file) = File::open(path) else { usage("nothing to lock") };
-    // SAFETY: an open descriptor.
+    // SAFETY: the descriptor is open.
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) };
 }
 
 fn nested(path: &str) {
-    // For both, so that the open does not wait and the read does.
+    // Open for both directions, so that the open does not block and the read does.
     let Ok(mut fifo) = File::options().read(true).write(true).open(path) else { usage("no fifo") };
     let outer = begin_enclosing(op::stdio::FREAD);
     let inner = begin_on(op::client::READ, RequestArgs { handle: 1, offset: NONE, length: 7 });

@@ -1,11 +1,11 @@
-//! Records requests from several threads until it is killed:
-//! `victim NUMBER THREADS REQUESTS STRIDE PAUSE_US PATHS PROGRESS`.
+//! Records requests from several threads until it is killed: `victim NUMBER THREADS REQUESTS STRIDE
+//! PAUSE_US PATHS PROGRESS`.
 //!
-//! THREADS at a time, each of REQUESTS requests, and after each the next one in its place. Every
-//! STRIDE requests, and before the first of them, a thread writes the number of requests it has
-//! made into its word of the file PROGRESS; the word after that counts requests that could not
-//! begin. PAUSE_US: sleep after a hundred requests. PATHS: how many different paths are named, see
-//! [`miot_tests::victim::path`].
+//! THREADS threads run at a time. Each makes REQUESTS requests and is then replaced by another.
+//! Before its first request and after every STRIDE requests, a thread writes the number of requests
+//! it has made into its word of the file PROGRESS. The next word counts requests that could not
+//! begin. PAUSE_US is the sleep after each hundred requests. PATHS is the number of different
+//! paths, see [`miot_tests::victim::path`].
 
 #![expect(clippy::disallowed_types, reason = "counters and stop flags of the program")]
 
@@ -48,7 +48,7 @@ fn main() {
                     let pause = Duration::from_micros(pause);
                     let tag = tag(victim, place);
                     let life = Life { tag, place, requests, stride, pause, paths, progress };
-                    // A thread of its own: its lane is retired, and used again by another.
+                    // A separate thread, so that its lane is retired and reused by another thread.
                     std::thread::scope(|scope| scope.spawn(|| life.live()).join().unwrap_or(()));
                 }
             });
@@ -67,7 +67,7 @@ impl Life<'_> {
             random = mix(random);
             let made = if random.is_multiple_of(8) { self.pair(number) } else { self.single(number) };
             if made == 0 {
-                // Nobody reads any more, or not yet; or there is no lane.
+                // No log-client reads any more or yet, or no lane is free.
                 refused += 1;
                 self.say(1, refused);
                 std::thread::sleep(Duration::from_millis(1));
@@ -98,7 +98,7 @@ impl Life<'_> {
         }
     }
 
-    /// A request within another; its attempt comes first.
+    /// Records a request within another. The inner one gets the first attempt number.
     fn pair(&self, number: u64) -> u64 {
         let Some(outer) = begin_enclosing_on(op::posix::READ, self.doing(number + 1)) else { return 0 };
         let Some(inner) = begin_on(op::posix::READ, self.doing(number)) else {

@@ -1,20 +1,22 @@
-//! The judge of a trace directory whose producers are known: what they committed is there, each
-//! event once, whole and in its place, or it is recorded as lost, by place and amount; and nothing
-//! else is there.
+//! Judge of a trace directory whose producers are known.
 //!
-//! - Every event of the trace says which request of which thread it is ([`victim`](crate::victim)),
-//!   and is what that request was.
-//! - The attempt numbers of a stream count from 0 without a gap: each is an event or within one
-//!   range of `losses`.
-//! - The streams of a thread follow each other: together they hold the requests that the thread
-//!   says it committed, and at most those that it may have begun when it was killed. Streams of
-//!   which everything was lost name nobody; they must be as long as what is missing in their
-//!   process.
-//! - In the order in which it is stored, each stream's attempt numbers increase and its times never
-//!   decrease; rows that are not marked late are in total order of (time, stream, attempt); sealed
-//!   parts are sorted by time; no row is marked late that is not.
-//! - Losses without a range (`no_lane`) are what the producers were refused.
-//! - `miot fsck` finds nothing.
+//! It checks that each committed event is in the trace exactly once, intact and in its place, or is
+//! counted as lost at a place. Nothing else may be in the trace. In detail:
+//!
+//! - Every event of the trace identifies its request and thread ([`victim`](crate::victim)) and has
+//!   the values of that request.
+//! - The attempt numbers of a stream count from 0 without a gap: each is an event or lies within
+//!   one range of `losses`.
+//! - The streams of a thread follow each other. Together they hold the requests that the thread
+//!   reported as committed, and at most those that it may have begun when it was killed. A stream
+//!   of which everything was lost names no thread; such streams must be as long as the missing
+//!   requests of their process.
+//! - In stored order, the attempt numbers of each stream increase and its times never decrease.
+//!   Rows that are not marked late are in total order of (time, stream, attempt). Sealed parts are
+//!   sorted by time. No row is marked late without reason.
+//! - The number of losses without a range (`no_lane`) equals the number of requests that producers
+//!   were refused.
+//! - `miot fsck` finds no problem.
 
 mod asked;
 mod order;
@@ -35,41 +37,41 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 
-/// What may happen to events on their way.
+/// Losses that a scenario permits.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Places at which some may be lost.
+    /// Places at which events may be lost.
     pub lost_at: &'static [&'static str],
-    /// A log-client was there whenever a producer was, so that each refused request is one without
-    /// a lane, and counted.
+    /// A log-client was present whenever a producer was, so each refused request was refused for
+    /// lack of a lane, and was counted.
     pub served: bool,
 }
 
 impl Rules {
     /// Lanes may have been full.
     pub const LANES: Rules = Rules { lost_at: &["lane_full"], served: false };
-    /// Producers wait for room: nothing is lost.
+    /// Producers wait for free slots, so nothing is lost.
     pub const COMPLETE: Rules = Rules { lost_at: &[], served: false };
 }
 
-/// What was found.
+/// Result of a judgment.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// Parts that are sealed.
+    /// Number of sealed parts.
     pub sealed: u64,
-    /// Nodes that have events: how many, and how many of them are marked late.
+    /// Nodes with events: number of events, and number of events marked late.
     pub nodes: BTreeMap<String, (u64, u64)>,
-    /// Threads that have events.
+    /// Number of threads with events.
     pub threads: u64,
-    /// Events.
+    /// Number of events.
     pub delivered: u64,
-    /// Of these, requests that never ended.
+    /// Number of events whose request never ended.
     pub cut_off: u64,
-    /// Of these, marked late.
+    /// Number of events marked late.
     pub late: u64,
-    /// Attempts told as lost, with their numbers.
+    /// Number of lost attempts with known attempt numbers.
     pub lost: u64,
-    /// Requests told as lost for want of a lane.
+    /// Number of requests counted as lost for lack of a lane.
     pub no_lane: u64,
 }
 
@@ -92,10 +94,10 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Judges a trace that is no longer written.
+/// Judges a finished trace.
 ///
 /// # Panics
-/// With the first thing that is wrong.
+/// With the first error found.
 #[must_use]
 pub fn judge(trace: &Path, asked: &Asked, rules: Rules) -> Verdict {
     let report = fsck::check(trace);
@@ -121,7 +123,7 @@ struct Process {
     node: String,
     pid: u32,
     no_lane: u64,
-    /// Which producer it is, once an event says it.
+    /// Number of its producer, known from its first event.
     producer: Option<u64>,
 }
 
@@ -129,9 +131,9 @@ struct Process {
 #[derive(Debug, Default)]
 struct Stream {
     process: u64,
-    /// Tag and number of its first request, once an event says it.
+    /// Tag and number of its first request, known from its first event.
     of: Option<(u64, u64)>,
-    /// Attempt numbers: first and last of runs of events and of losses.
+    /// Attempt numbers: first and last of each run of events and of losses.
     runs: Vec<(u64, u64)>,
     delivered: u64,
     lost: u64,
@@ -232,7 +234,7 @@ impl Judge<'_> {
             let number = match (cut_off, stream.of) {
                 (false, _) => result as u64,
                 (true, Some((_, base))) => base + seq,
-                // Nothing else of the stream was delivered, so its place is unknown.
+                // Nothing else of the stream was delivered, so its first request is unknown.
                 (true, None) => {
                     assert_eq!((result, handles.value(row)), (-4, handle(tag)), "{}", at());
                     continue;
@@ -241,7 +243,7 @@ impl Judge<'_> {
             let says = |number: u64| {
                 handles.value(row) == handle(tag) && offsets.value(row) as u64 == offset(tag, number)
             };
-            // The request that encloses others has the number after them.
+            // A parent request has the number after its children.
             assert!(says(number) || cut_off && says(number + 1), "torn: {}, thread {tag}", at());
             assert!(!cut_off || result == -4, "{}: cut off with {result}", at());
             let base = number.checked_sub(seq).unwrap_or_else(|| panic!("request {number} is attempt {seq}"));
@@ -285,7 +287,7 @@ impl Judge<'_> {
     }
 
     fn conclude(mut self) -> Verdict {
-        // By tag: where its streams begin and how long they are; by process: streams in which all
+        // By tag: first request and length of its streams. By process: streams in which everything
         // was lost.
         let mut threads: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
         let (mut silent, mut process_of): (HashMap<u64, Vec<u64>>, HashMap<u64, u64>) = Default::default();
@@ -325,11 +327,11 @@ impl Judge<'_> {
                 next = base + total;
             }
             assert!(next <= said.most, "thread {tag}: {next} requests, at most {} were made", said.most);
-            // The last lanes may have lost everything.
+            // The last lanes may have lost all their events.
             hole.least += said.made.saturating_sub(next);
             hole.most += said.most - next;
         }
-        // What a thread committed is there but for those streams of which nothing was delivered.
+        // The events of a thread are complete except for streams of which nothing was delivered.
         for (tag, said) in self.asked.threads().filter(|(tag, _)| !threads.contains_key(tag)) {
             let process = process_of.get(&(tag / LIVES)).copied().unwrap_or(0);
             let hole = holes.entry(process).or_default();
@@ -346,7 +348,7 @@ impl Judge<'_> {
                 continue;
             }
             let hole = holes.remove(&process).unwrap_or_default();
-            // In each of these streams its thread may have been killed.
+            // The thread of each of these streams may have been killed.
             let stride = self.processes[&process].producer.and_then(|number| self.asked.producer(number));
             let slack = stride.map_or(0, |producer| producer.stride + 1) * totals.len() as u64;
             assert!(
@@ -364,11 +366,11 @@ impl Judge<'_> {
         self.verdict
     }
 
-    /// What was lost for want of a lane is what producers were refused.
+    /// Checks that the losses for lack of a lane equal the requests that producers were refused.
     fn refused(&self, process_of: &HashMap<u64, u64>) {
         for (producer, process) in process_of {
             let (told, refused) = (self.processes[process].no_lane, self.asked.refused(*producer));
-            // It may be killed between the two counts, in each thread.
+            // The producer may be killed between the two counts, in each thread.
             let most = refused + LIVES;
             assert!(told <= most, "producer {producer}: {told} without a lane, {refused} were refused");
             assert!(
@@ -379,28 +381,28 @@ impl Judge<'_> {
     }
 }
 
-/// Requests that are missing.
+/// Number of missing requests.
 #[derive(Debug, Default)]
 struct Hole {
     least: u64,
     most: u64,
 }
 
-/// An event of a trace, as far as its place goes.
+/// Position of an event in a trace.
 #[derive(Clone, Debug)]
 pub struct Placed {
-    /// Its place.
+    /// Sort key of the event.
     pub key: Key,
-    /// It is marked late.
+    /// The event is marked late.
     pub late: bool,
-    /// Its node.
+    /// Name of its node.
     pub node: String,
 }
 
-/// The events of a trace.
+/// Returns the positions of all events of a trace.
 ///
 /// # Panics
-/// If it cannot be read.
+/// If the trace cannot be read.
 #[must_use]
 pub fn placed(trace: &Path) -> Vec<Placed> {
     let reader = Reader::open(trace).unwrap_or_else(|e| panic!("{e}"));
@@ -418,7 +420,7 @@ pub fn placed(trace: &Path) -> Vec<Placed> {
     all
 }
 
-/// The dictionary of node names of a batch.
+/// Dictionary of the node names of a batch.
 struct Nodes<'a> {
     keys: &'a PrimitiveArray<NameKey>,
     names: &'a arrow_array::StringArray,

@@ -1,34 +1,35 @@
-//! The order of the trace, row by row.
+//! Checks the order of the trace, row by row.
 
 use std::collections::HashMap;
 
-/// Place of a row: time, stream, attempt number.
+/// Sort key of a row: time, stream, attempt number.
 pub type Key = (i64, u64, u64);
 
-/// What has been read, in the order in which it is stored.
+/// State of the check, fed with rows in stored order.
 #[derive(Debug, Default)]
 pub struct Order {
     /// The last row that is not marked late.
     last: Option<Key>,
-    /// The last row of each stream: attempt number and time.
+    /// Attempt number and time of the last row of each stream.
     streams: HashMap<u64, (u64, i64)>,
-    /// The last row of the part, if it is sealed: its rows are sorted, late ones too.
+    /// Time of the last row of the part, if the part is sealed. Its rows are sorted, including late
+    /// ones.
     sealed: Option<i64>,
-    /// The last in order of the part's late rows.
+    /// Greatest key among the part's late rows.
     late: Option<Key>,
 }
 
 impl Order {
-    /// Rows of another part follow.
+    /// Starts another part.
     ///
     /// # Panics
-    /// If a row of the part before is marked late and was not.
+    /// If a row of the previous part is marked late and was not.
     pub fn part(&mut self, sealed: bool) {
         self.end();
         self.sealed = sealed.then_some(i64::MIN);
     }
 
-    /// No rows follow.
+    /// Ends the last part.
     ///
     /// # Panics
     /// If a row of the last part is marked late and was not.
@@ -41,10 +42,10 @@ impl Order {
         }
     }
 
-    /// Takes the next row.
+    /// Checks the next row.
     ///
     /// # Panics
-    /// If it is not in its place.
+    /// If it is out of order.
     pub fn row(&mut self, key: Key, late: bool) {
         let (time, stream, seq) = key;
         if let Some((before, earlier)) = self.streams.insert(stream, (seq, time)) {
@@ -72,8 +73,8 @@ mod tests {
     use super::*;
     use std::panic::catch_unwind;
 
-    /// Problems of these rows (time, stream, attempt, late) in one part; empty if they are in
-    /// order.
+    /// Returns the problems of these rows (time, stream, attempt, late) in one part. Empty if they
+    /// are in order.
     fn said(sealed: bool, rows: &[(i64, u64, u64, bool)]) -> String {
         let judged = catch_unwind(|| {
             let mut order = Order::default();

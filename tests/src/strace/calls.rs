@@ -1,4 +1,4 @@
-//! What each system call means, as a [`Fact`].
+//! Converts each system call to a [`Fact`].
 
 use super::model::Model;
 use super::parse::{self, Call};
@@ -10,13 +10,14 @@ const AT_SYMLINK_NOFOLLOW: i64 = 0x100;
 const AT_REMOVEDIR: i64 = 0x200;
 const AT_EMPTY_PATH: i64 = 0x1000;
 
-/// The request of a call; `None` if it is none that MIOT records, or only on excluded files.
+/// Returns the request of a call. `None` if MIOT does not record the call, or if all its files are
+/// excluded.
 #[expect(clippy::too_many_lines, reason = "one arm per system call")]
 pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fact> {
     let result = call.result;
     let arg = |i: usize| call.args.get(i).map_or("", String::as_str);
     let number = |i: usize| parse::integer(arg(i));
-    // Paths: alone, and relative to a directory descriptor.
+    // Paths: absolute ones, and those relative to a directory descriptor.
     let path = |i: usize| parse::string(arg(i)).map(|p| normal_path(&task.directory.borrow(), &p));
     let path_at = |i: usize| {
         let (descriptor, shown) = parse::descriptor(arg(i))?;
@@ -268,7 +269,7 @@ pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fa
             if call.name == "munmap" {
                 task.maps.borrow_mut().retain(|(from, to)| *from < start || start + length < *to);
             }
-            // Which file it was is not said by the call: the trace has none either.
+            // The call does not name the file, and the trace has none either.
             Fact { op: name_of(&call.name).into(), length: Some(length), result, ..Fact::default() }
         }
         "sendfile" => {
@@ -358,14 +359,14 @@ fn grown(file: &Open, start: i64, bytes: i64) {
     }
 }
 
-/// A transfer moves the position unless it was given one.
+/// Advances the position by a transfer, unless the call had an explicit offset.
 fn advance(file: &Open, explicit: Option<i64>, bytes: i64) {
     if explicit.is_none() && bytes > 0 {
         file.position.set(file.position.get() + bytes);
     }
 }
 
-/// The name as the table has it: static, because there are few.
+/// Returns the static name of a call, of which there are few.
 fn name_of(name: &str) -> &'static str {
     miot_proto::op::all_operations().map(|row| row.name).find(|n| *n == name).unwrap_or("unknown")
 }

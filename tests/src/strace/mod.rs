@@ -1,4 +1,4 @@
-//! The other witness: what `strace` saw of the same run.
+//! Parses the output of `strace` of the same run, for comparison with the trace.
 
 mod calls;
 mod model;
@@ -7,9 +7,9 @@ mod state;
 
 pub use model::{Seen, Witness, witness};
 
-/// Options under which [`parse`] and [`witness`] understand the output: all threads and children,
-/// every string and path in hexadecimal, flags as numbers, vectors in full, directory entries as
-/// their number.
+/// Options of strace that [`parse`] and [`witness`] require: all threads and children, all strings
+/// and paths in hexadecimal, flags as numbers, complete vectors, and directory entries as their
+/// number.
 pub const FLAGS: &[&str] = &[
     "-f",
     "--seccomp-bpf",

@@ -1,5 +1,5 @@
-//! Turns system calls into [`Fact`]s: follows descriptors through `dup`, `fork` and `exec`, and
-//! knows the position each call starts at.
+//! Converts system calls to [`Fact`]s: follows descriptors through `dup`, `fork` and `exec`, and
+//! computes the file position at the start of each call.
 
 use super::calls;
 use super::parse::{self, Call};
@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// One request strace saw.
+/// One request that strace recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Line of strace's output.
@@ -20,22 +20,23 @@ pub struct Seen {
     pub borrowed: bool,
 }
 
-/// All that strace saw, without what MIOT excludes by default.
+/// All requests that strace recorded, except those that MIOT excludes by default.
 #[derive(Debug, Default)]
 pub struct Witness {
     /// Requests by thread, threads in order of their first call.
     pub threads: Vec<(u32, Vec<Seen>)>,
     /// Directory entries delivered, by directory.
     pub entries: HashMap<Vec<u8>, u64>,
-    /// Where the kernel contradicts the position model, which would then be no witness.
+    /// Contradictions between the kernel and the position model. With any of them, the model is not
+    /// reliable.
     pub doubts: Vec<String>,
 }
 
-/// Reads strace's output. `directory` is where the first process started; `size_at_start` knows how
-/// large files were before the run.
+/// Reads strace's output. `directory` is the working directory of the first process.
+/// `size_at_start` returns the size of a file before the run.
 ///
 /// # Errors
-/// The first line that is not understood.
+/// The first line that cannot be parsed.
 pub fn witness(
     text: &str,
     directory: &[u8],
@@ -103,7 +104,7 @@ impl<'a> Model<'a> {
         let mut task = self.task(call.tid);
         match call.name.as_str() {
             "fork" | "vfork" | "clone" | "clone3" if call.result > 0 => {
-                // Takes its copies now if it has not run yet.
+                // Take the copies now, if the child has not run yet.
                 self.task(call.result as u32);
             }
             "execve" | "execveat" if call.result == 0 => {
@@ -125,7 +126,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// True for files whose size at the start was known: those below the first directory.
+    /// True for files with a known size at the start: those below the first directory.
     pub(super) fn knows(&self, path: &[u8]) -> bool {
         path.starts_with(self.directory)
     }
@@ -134,7 +135,7 @@ impl<'a> Model<'a> {
         self.sizes.of(path, self.size_at_start)
     }
 
-    /// Notes a position that the kernel says differently.
+    /// Records a position that differs from the kernel's.
     pub(super) fn check(&mut self, call: &Call, modelled: i64, actual: i64) {
         if modelled != actual {
             self.out
@@ -147,8 +148,8 @@ impl<'a> Model<'a> {
         *self.out.entries.entry(directory.to_vec()).or_default() += entries;
     }
 
-    /// The open file of a descriptor argument. One that was inherited is known by the path strace
-    /// shows.
+    /// Returns the open file of a descriptor argument. An inherited one is identified by the path
+    /// that strace prints.
     pub(super) fn file(&mut self, task: &Task, argument: &str) -> Option<Rc<Open>> {
         let (number, shown) = parse::descriptor(argument)?;
         if is_excluded(&shown) {
@@ -160,7 +161,7 @@ impl<'a> Model<'a> {
         Some(self.adopt(task, number, normal_path(b"/", &shown), 0))
     }
 
-    /// A new open file description under this number.
+    /// Creates an open file description with this number.
     pub(super) fn adopt(&mut self, task: &Task, number: i32, path: Vec<u8>, flags: i64) -> Rc<Open> {
         let size = self.size(&path);
         if flags & i64::from(libc::O_TRUNC) != 0 {

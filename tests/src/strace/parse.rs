@@ -1,14 +1,14 @@
-//! Reads what [`super::FLAGS`] make strace write: one call per line, every string in hexadecimal,
-//! every flag a number, the path of every descriptor beside it.
+//! Parses strace's output with [`super::FLAGS`]: one call per line, every string in hexadecimal,
+//! every flag as a number, and the path of every descriptor beside it.
 
 use std::collections::HashMap;
 
-/// One system call that returned, in the order of return.
+/// One system call that returned. Calls are in order of return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Line of the output on which it returned, from 1.
     pub line: usize,
-    /// Line on which it began: the same unless another thread ran in between.
+    /// Line on which it began: the same line unless another thread ran in between.
     pub began: usize,
     /// Thread.
     pub tid: u32,
@@ -16,16 +16,16 @@ pub struct Call {
     pub name: String,
     /// Arguments as written.
     pub args: Vec<String>,
-    /// Its value, or −errno.
+    /// Result, or −errno.
     pub result: i64,
     /// Path of the descriptor it returned.
     pub result_path: Option<Vec<u8>>,
 }
 
-/// All calls of an output, without those that never returned or were restarted by the kernel.
+/// Parses all calls of an output, without those that never returned or that the kernel restarted.
 ///
 /// # Errors
-/// The first line that is not understood.
+/// The first line that cannot be parsed.
 pub fn parse(text: &str) -> Result<Vec<Call>, String> {
     let mut calls = Vec::new();
     let mut unfinished: HashMap<u32, (usize, String)> = HashMap::new();
@@ -58,7 +58,7 @@ pub fn parse(text: &str) -> Result<Vec<Call>, String> {
     Ok(calls)
 }
 
-/// `None`: not a call. `Some(None)`: one without a result.
+/// Parses a line. `None`: not a call. `Some(None)`: a call without a result.
 fn call(text: &str) -> Option<Option<Call>> {
     let (name, rest) = text.split_once('(')?;
     let (args, rest) = arguments(rest)?;
@@ -78,7 +78,7 @@ fn call(text: &str) -> Option<Option<Call>> {
     Some(Some(Call { line: 0, began: 0, tid: 0, name: name.to_owned(), args, result, result_path }))
 }
 
-/// Splits at the commas of the outermost level, up to the closing parenthesis.
+/// Splits at commas of the outermost level, up to the closing parenthesis.
 fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
     let bytes = text.as_bytes();
     let (mut args, mut start, mut depth, mut at) = (Vec::new(), 0, 0, 0);
@@ -106,7 +106,7 @@ fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
     None
 }
 
-/// A number as strace writes it: decimal, octal or hexadecimal. `NULL` is 0.
+/// Parses a number as strace prints it: decimal, octal or hexadecimal. `NULL` is 0.
 #[must_use]
 pub fn integer(text: &str) -> Option<i64> {
     // strace 6.1 writes some raw flags with an empty name before them: `|0x900`.
@@ -123,7 +123,7 @@ pub fn integer(text: &str) -> Option<i64> {
     text.parse().ok().or_else(|| text.parse::<u64>().ok().map(|v| v as i64))
 }
 
-/// A descriptor and the path strace found for it.
+/// Parses a descriptor and the path that strace prints for it.
 #[must_use]
 pub fn descriptor(text: &str) -> Option<(i32, Vec<u8>)> {
     let (number, rest) = match text.split_once('<') {
@@ -134,33 +134,34 @@ pub fn descriptor(text: &str) -> Option<(i32, Vec<u8>)> {
     Some((integer(number)? as i32, unescape(rest)))
 }
 
-/// The bytes of a quoted string; `None` for a null pointer or an address.
+/// Returns the bytes of a quoted string. `None` for a null pointer or an address.
 #[must_use]
 pub fn string(text: &str) -> Option<Vec<u8>> {
     let inner = text.strip_prefix('"')?;
     Some(unescape(inner.split('"').next()?))
 }
 
-/// The sum of all `iov_len` of a vector.
+/// Returns the sum of all `iov_len` of a vector.
 #[must_use]
 pub fn vector_length(text: &str) -> i64 {
     text.split("iov_len=").skip(1).filter_map(|t| integer(t.split(['}', ',']).next()?)).sum()
 }
 
-/// The value of `name=` in a structure.
+/// Returns the value of `name=` in a structure.
 #[must_use]
 pub fn field(args: &[String], name: &str) -> Option<i64> {
     let text = args.iter().find_map(|arg| arg.split_once(&format!("{name}="))).map(|(_, rest)| rest)?;
     integer(text.split(['}', ',', '|']).next()?)
 }
 
-/// The number in `[7]` or `[7] => [9]`: a position given by address. `None` for a null pointer.
+/// Returns the number in `[7]` or `[7] => [9]`: a position passed by address. `None` for a null
+/// pointer.
 #[must_use]
 pub fn pointed(text: &str) -> Option<i64> {
     integer(text.strip_prefix('[')?.split(']').next()?)
 }
 
-/// The number before ` entries */`.
+/// Returns the number before ` entries */`.
 #[must_use]
 pub fn entries(text: &str) -> Option<u64> {
     text.split_once("/* ")?.1.split(' ').next()?.parse().ok()
@@ -237,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_return_is_no_event() {
+    fn call_without_return_is_not_an_event() {
         let text = "1 exit_group(0) = ?\n1 +++ exited with 0 +++\n2 --- SIGCHLD {si_signo=0x11} ---\n\
                     3 read(0<\\x2f>, \"\", 1) = ? ERESTARTSYS (To be restarted if SA_RESTART is set)\n";
         assert_eq!(parse(text), Ok(Vec::new()));
     }
 
     #[test]
-    fn nonsense_is_refused_with_its_line() {
+    fn invalid_line_is_refused_with_its_number() {
         let error = parse("1 close(3) = 0\nstrace: Process 7 attached\n").unwrap_err();
         assert!(error.contains("line 2"), "{error}");
     }

@@ -1,4 +1,5 @@
-//! What strace does not print: positions of open files, directories of processes, mapped files.
+//! State that strace does not print: positions of open files, directories of processes, mapped
+//! files.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ pub(super) struct Open {
     pub(super) size: Size,
 }
 
-/// What threads may share, or have a copy of, depending on how they were made.
+/// State of a thread. Threads share parts of it or have copies, depending on the flags of `clone`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Task {
     pub(super) descriptors: Rc<RefCell<HashMap<i32, Rc<Open>>>>,
@@ -33,7 +34,7 @@ const CLONE_FILES: i64 = 0x400;
 const CLONE_VFORK: i64 = 0x4000;
 
 impl Task {
-    /// The task that `clone` with these flags makes of this one.
+    /// Returns the task that `clone` with these flags creates from this one.
     pub(super) fn child(&self, flags: i64) -> Task {
         fn copy<T: Clone>(shared: &Rc<RefCell<T>>, share: bool) -> Rc<RefCell<T>> {
             if share { shared.clone() } else { Rc::new(RefCell::new(shared.borrow().clone())) }
@@ -46,7 +47,7 @@ impl Task {
         }
     }
 
-    /// What is left after a successful `execve`.
+    /// Removes the state that a successful `execve` discards.
     pub(super) fn execute(&mut self) {
         *self = self.child(0);
         self.maps = Rc::default();
@@ -57,14 +58,14 @@ impl Task {
     }
 }
 
-/// Sizes of files by path: enough to know where an appending write lands.
+/// Sizes of files by path, needed to compute the offset of an appending write.
 #[derive(Debug, Default)]
 pub(super) struct Sizes {
     by_path: HashMap<Vec<u8>, Size>,
 }
 
 impl Sizes {
-    /// The size of the file at this path; `at_start` says it for a file not met before.
+    /// Returns the size of the file at this path. `at_start` returns it for a file not seen before.
     pub(super) fn of(&mut self, path: &[u8], at_start: impl FnOnce(&[u8]) -> i64) -> Size {
         if let Some(size) = self.by_path.get(path) {
             return size.clone();

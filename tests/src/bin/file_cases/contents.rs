@@ -1,4 +1,4 @@
-//! Opening, reading, writing, mapping, locking, running.
+//! Cases for opening, reading, writing, mapping, locking and executing files.
 
 use crate::steps::*;
 use crate::{Case, Steps};
@@ -226,7 +226,7 @@ pub(crate) const CASES: &[(&str, Case)] = &[
     }),
     ("mappings_and_descriptors_agree", |d, _| {
         let path = d.join("f");
-        // Not a whole page, so that the kernel writes the rest of one back.
+        // Not a whole page, so that the kernel must write back a partial page.
         let fd = make(&path, &"m".repeat(5000));
         let append = open(&path, OFlags::WRONLY | OFlags::APPEND, 0).expect("a file");
         let direct = open(&path, OFlags::WRONLY | OFlags::DIRECT, 0);
@@ -279,7 +279,7 @@ pub(crate) const CASES: &[(&str, Case)] = &[
             said(rustix::fs::flock(&one, FlockOperation::Unlock)),
         ];
         let lock = |fd: &OwnedFd, kind: libc::c_int, start: i64, len: i64, command| {
-            // SAFETY: plain numbers, of which all zero is a value.
+            // SAFETY: the structure has only integer fields, for which all zeros is a valid value.
             let mut range: libc::flock = unsafe { std::mem::zeroed() };
             (range.l_type, range.l_start, range.l_len) = (kind as i16, start, len);
             // SAFETY: the structure that this command takes.

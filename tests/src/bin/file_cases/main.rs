@@ -1,6 +1,8 @@
-//! Cases of what a file system must do, in the manner of pjdfstest: `file_cases prepare DIR` as
-//! root, then `file_cases run DIR` as anybody. One line is printed for each case: its name and what
-//! came of its steps. Two file systems are alike if they print the same.
+//! Cases for the behavior of a file system, in the manner of pjdfstest.
+//!
+//! Usage: `file_cases prepare DIR` as root, then `file_cases run DIR` as any user. The program
+//! prints one line per case: its name and the results of its steps. Two file systems behave equally
+//! if the outputs are equal.
 
 #![allow(clippy::expect_used)]
 
@@ -15,11 +17,11 @@ use std::path::{Path, PathBuf};
 
 /// A group of the user who is not root, but not the user's own.
 const GROUP: u32 = 4242;
-/// Somebody else.
+/// A user who is neither root nor the user of the test.
 const OTHER: u32 = 4243;
 
 type Steps = Vec<String>;
-/// Is given a directory of its own, and what root has prepared.
+/// A case. It receives a directory of its own and the directory that root has prepared.
 type Case = fn(&Path, &Path) -> Steps;
 
 fn main() {
@@ -39,7 +41,7 @@ fn main() {
     }
 }
 
-/// What only root can make, for those who are not.
+/// Creates files that only root can create, for the cases that run as another user.
 fn prepare(dir: &Path) {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o1777)).expect("a directory of ours");
     let made = dir.join("prepared");

@@ -1,4 +1,4 @@
-//! Names: links, directories, renames, what is removed.
+//! Cases for names: links, directories, renames and removed files.
 
 use crate::steps::*;
 use crate::{Case, Steps};
@@ -205,7 +205,7 @@ pub(crate) const CASES: &[(&str, Case)] = &[
         .collect()
     }),
     ("unlink_of_others_files", |_, p| {
-        // Back again for the next who tries.
+        // Restore them for the next user who runs the cases.
         ["theirs/read", "sticky/read"]
             .iter()
             .map(|name| {
@@ -270,7 +270,7 @@ pub(crate) const CASES: &[(&str, Case)] = &[
             out
         };
         let all = read(0);
-        // From the place after the hundredth entry come the others.
+        // The position after the hundredth entry yields the remaining entries.
         let rest = read(all[99].1);
         vec![all.len().to_string(), (rest == all[100..]).to_string(), (read(0) == all).to_string()]
     }),

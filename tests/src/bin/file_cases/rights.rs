@@ -1,4 +1,4 @@
-//! Owners, permissions, times, extended attributes.
+//! Cases for owners, permissions, times and extended attributes.
 
 use crate::steps::*;
 use crate::{Case, GROUP, OTHER, Steps};
@@ -201,7 +201,7 @@ pub(crate) const CASES: &[(&str, Case)] = &[
     ("set_user_id_is_lost_by_who_may_not_keep_it", |d, p| {
         let mut seen = Steps::new();
         let (uid, _) = me();
-        // Again and again the same file, which root has prepared.
+        // Always the same file, which root has prepared.
         for how in 0..5 {
             let path = if uid == 0 || how > 3 { d.join(format!("own{how}")) } else { p.join("theirs/suid") };
             if uid == 0 || how > 3 {

@@ -1,4 +1,4 @@
-//! What cases are made of: each step says what came of it.
+//! Steps of the cases. Each step returns its result as text.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, Uid};
@@ -41,17 +41,17 @@ pub(crate) fn name_of(errno: Errno) -> String {
     name.unwrap_or_else(|| format!("errno-{}", errno.raw_os_error()))
 }
 
-/// `ok` or the name of the error.
+/// Returns `ok` or the name of the error.
 pub(crate) fn said<T>(result: Result<T, Errno>) -> String {
     result.map_or_else(name_of, |_| "ok".into())
 }
 
-/// The value or the name of the error.
+/// Returns the value or the name of the error.
 pub(crate) fn value<T: ToString>(result: Result<T, Errno>) -> String {
     result.map_or_else(name_of, |value| value.to_string())
 }
 
-/// What a name stands for.
+/// Describes the file that a name refers to.
 pub(crate) fn shown(path: &Path) -> String {
     match fs::symlink_metadata(path) {
         Err(error) => name_of(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
@@ -123,7 +123,7 @@ pub(crate) fn long(bytes: usize) -> String {
     "n".repeat(bytes)
 }
 
-/// A path of so many bytes below a directory.
+/// Returns a path of `bytes` bytes below a directory.
 pub(crate) fn deep(below: &Path, bytes: usize) -> PathBuf {
     let mut path = below.as_os_str().as_bytes().to_vec();
     while path.len() + 2 <= bytes {
@@ -155,11 +155,11 @@ pub(crate) fn names(path: &Path) -> String {
     }
 }
 
-/// Maps a shared page and puts a byte into it, at an offset of the file.
+/// Maps a shared page at an offset of the file and stores a byte into it.
 pub(crate) fn poke(fd: impl AsFd, at: u64, byte: u8) -> String {
     let page = at & !4095;
-    // SAFETY: a new mapping; what is written lies in its one page, and it is unmapped after its
-    // last use.
+    // SAFETY: a new mapping; the write is inside its only page, and it is unmapped after its last
+    // use.
     unsafe {
         let map = rustix::mm::mmap(
             std::ptr::null_mut(),
@@ -182,7 +182,7 @@ pub(crate) fn now() -> Timestamps {
     Timestamps { last_access: now, last_modification: now }
 }
 
-/// Names of a file's own extended attributes.
+/// Names of the extended attributes that a file has of its own.
 pub(crate) fn list(path: &Path) -> String {
     let mut buffer = [0; 1024];
     match rustix::fs::listxattr(path, &mut buffer) {

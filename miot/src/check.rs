@@ -35,10 +35,10 @@ fn repair(dir: &Path, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         println!("{}", serde_json::to_string_pretty(&repaired)?);
     } else {
-        for mended in &repaired.repaired {
-            match mended.part {
-                Some(part) => println!("mended: part {part}: {}", mended.text),
-                None => println!("mended: {}", mended.text),
+        for repair in &repaired.repaired {
+            match repair.part {
+                Some(part) => println!("repaired: part {part}: {}", repair.text),
+                None => println!("repaired: {}", repair.text),
             }
         }
         println!("{}", repaired.report);

@@ -1,4 +1,5 @@
-/* libaio: requests collected, left behind, refused, on this thread and on others, and by system calls without the library. */
+/* libaio: requests collected, left behind, refused, on this thread and on others, and by system
+ * calls without the library. */
 #include "asynchronous.h"
 #include <libaio.h>
 

@@ -1,4 +1,5 @@
-/* Notes of what a program has asked for asynchronously and what it has seen come of it: the trace must have the same. */
+/* Notes of what a program has asked for asynchronously and what it has seen come of it: the
+ * trace must have the same. */
 #ifndef ASYNCHRONOUS_H
 #define ASYNCHRONOUS_H
 

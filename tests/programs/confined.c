@@ -1,4 +1,5 @@
-/* Confines itself with seccomp in one of several ways, does I/O before and after, and says "ok" if all of it worked.
+/* Confines itself with seccomp in one of several ways, does I/O before and after, and says "ok"
+ * if all of it worked.
  *
  *   confined HOW BEFORE AFTER [PROGRAM ARGUMENTS...]    in a folder with a file "data"
  *
@@ -41,7 +42,8 @@ static void finish(int good)
     _exit(!good);
 }
 
-/* What the program needs for its own I/O, then what threads, children and new programs need besides. */
+/* What the program needs for its own I/O, then what threads, children and new programs need
+ * besides. */
 static const int plain[] = { SYS_read, SYS_write, SYS_openat, SYS_close, SYS_exit_group, SYS_newfstatat };
 static const int threads[] = { SYS_clone, SYS_clone3, SYS_mmap, SYS_mprotect, SYS_munmap, SYS_set_robust_list, SYS_rseq,
                                SYS_exit, SYS_futex, SYS_rt_sigprocmask, SYS_wait4, SYS_brk, SYS_madvise };

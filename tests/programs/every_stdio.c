@@ -1,4 +1,5 @@
-/* Every C standard I/O call, every name the C library has for it. Offsets are positions of the stream. */
+/* Every C standard I/O call, every name the C library has for it. Offsets are positions of the
+ * stream. */
 #define _GNU_SOURCE
 #include "expect.h"
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* Writes down what the trace must say of each call, next to the call. The notes go out by system calls
- * that no hook sees. */
+/* Writes down what the trace must say of each call, next to the call. The notes go out by system
+ * calls that no hook sees. */
 #ifndef EXPECT_H
 #define EXPECT_H
 
@@ -10,8 +10,8 @@
 #define ANY (LONG_MIN)
 #define NO (LONG_MIN + 1)
 
-/* One line: layer, operation, two paths, offset, length, argument, result. A path that does not start
- * with '/' is below the working directory; NULL: none; "?": not compared. */
+/* One line: layer, operation, two paths, offset, length, argument, result. A path that does not
+ * start with '/' is below the working directory; NULL: none; "?": not compared. */
 void expect(const char *layer, const char *op, const char *path, const char *path2, long offset, long length,
             long arg, long result);
 void expect_start(const char *notes);

@@ -1,4 +1,5 @@
-// Programs whose I/O is known: `known PATTERN FILE`. Every figure in tests/tests/characterize follows from these lines.
+// Programs whose I/O is known: `known PATTERN FILE`. Every figure in tests/tests/characterize
+// follows from these lines.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -109,7 +110,8 @@ static void threads(void) {
     for (int i = 0; i < 4; i++) EXPECT(pthread_join(all[i], NULL) == 0);
 }
 
-// Many requests of all kinds on three files by several processes and threads: for the comparison with SQL.
+// Many requests of all kinds on three files by several processes and threads: for the comparison
+// with SQL.
 static void *anything(void *seed) {
     uint64_t state = (uint64_t)(uintptr_t)seed * 0x9e3779b97f4a7c15u + 1;
     for (int round = 0; round < 4; round++) {

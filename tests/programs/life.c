@@ -1,4 +1,5 @@
-/* life CASE …: processes and threads that come and go in unusual ways, each doing a known number of requests. */
+/* life CASE …: processes and threads that come and go in unusual ways, each doing a known number
+ * of requests. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -87,7 +88,8 @@ static void threads(int waves, int width) {
     }
 }
 
-/* A parent and `width` children of each process, `depth` levels of them; each works before and after its forks. */
+/* A parent and `width` children of each process, `depth` levels of them; each works before and
+ * after its forks. */
 static void tree(int depth, int width, const char *name) {
     work(name, 5);
     for (int i = 0; depth > 0 && i < width; i++) {
@@ -222,7 +224,8 @@ static void *reads(void *place) {
     return NULL;
 }
 
-/* Killed while a thread hangs in a request that is not recorded, and the other had its last one left out. */
+/* Killed while a thread hangs in a request that is not recorded, and the other had its last one
+ * left out. */
 static void unrecorded(void) {
     int ends[2], place[2] = {0};
     pthread_t thread;
@@ -343,8 +346,9 @@ static void jumps(int waves) {
     printf("%ld\n", (long)lseek(fd, 0, SEEK_END));
 }
 
-/* A thread that single-steps through one request and leaves it, by a jump out of the handler, at instruction `leave` of the
- * library that records it: to leave libc in the middle of a read may leave one of its locks taken. */
+/* A thread that single-steps through one request and leaves it, by a jump out of the handler, at
+ * instruction `leave` of the library that records it: to leave libc in the middle of a read may
+ * leave one of its locks taken. */
 struct left {
     int fd, later, by_stream;
     FILE *stream;
@@ -403,8 +407,8 @@ static void leave(struct left *left) {
     check(pthread_join(thread, NULL) == 0, "pthread_join");
 }
 
-/* Leaves one request at so many of its instructions, from the first to the last, each time in a thread of its own; prints
- * how many writes there were before and after. */
+/* Leaves one request at so many of its instructions, from the first to the last, each time in a
+ * thread of its own; prints how many writes there were before and after. */
 static void leaves(int times, int by_stream) {
     struct sigaction action = {.sa_sigaction = step, .sa_flags = SA_SIGINFO};
     struct left left = {.by_stream = by_stream};

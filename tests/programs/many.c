@@ -1,4 +1,5 @@
-/* many PROCESSES THREADS WRITES: every thread writes blocks of a file of its own in a fixed, shuffled order. */
+/* many PROCESSES THREADS WRITES: every thread writes blocks of a file of its own in a fixed,
+ * shuffled order. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

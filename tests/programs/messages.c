@@ -1,5 +1,5 @@
-/* Messages with random formats and arguments: each is recorded by miot_debug, and what snprintf makes of it goes to a file,
- * one line in hexadecimal each.
+/* Messages with random formats and arguments: each is recorded by miot_debug, and what snprintf
+ * makes of it goes to a file, one line in hexadecimal each.
  *
  *   messages FILE SEED COUNT
  */
@@ -39,8 +39,8 @@ static void expect(const char *text, int length)
     fwrite(line, 1, (size_t)(at - line), expected);
 }
 
-/* Integers and doubles are passed in registers of their own: in whatever order a format takes them, up to 8 doubles come
- * from these eight and integers and pointers from the others. */
+/* Integers and doubles are passed in registers of their own: in whatever order a format takes
+ * them, up to 8 doubles come from these eight and integers and pointers from the others. */
 #define PASSED(i, d) \
     i[0], i[1], i[2], i[3], d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7], i[4], i[5], i[6], i[7], i[8], i[9], i[10], \
         i[11], i[12], i[13], i[14], i[15]
@@ -86,7 +86,8 @@ static void one(void)
         if (!is_text) {
             if (below(4) == 0 && strchr("difFeEgG", letter))
                 *at++ = "+ "[below(2)];
-            /* Not with %g: glibc 2.36 writes 999999.5 as "1.e+06", without the zeros that the flag asks for. */
+            /* Not with %g: glibc 2.36 writes 999999.5 as "1.e+06", without the zeros that the
+             * flag asks for. */
             if (below(4) == 0 && strchr("oxXfFeE", letter))
                 *at++ = '#';
             if (below(4) == 0)
@@ -147,7 +148,8 @@ int main(int argc, char **argv)
     for (long count = atol(argv[3]); count > 0; count--)
         one();
 
-    /* Of what stays as it is, nothing is taken; a string without an end is looked at as far as printf would. */
+    /* Of what stays as it is, nothing is taken; a string without an end is looked at as far as
+     * printf would. */
     static char text[256], whole[8000];
     int unharmed = 1;
     const char *with_n = "%d %n";

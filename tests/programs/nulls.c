@@ -1,5 +1,5 @@
-/* Calls each function of the C interface with null for each pointer it takes, and prints how many said that something was
- * recorded. */
+/* Calls each function of the C interface with null for each pointer it takes, and prints how
+ * many said that something was recorded. */
 #include <miot.h>
 #include <stdio.h>
 #include <string.h>

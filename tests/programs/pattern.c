@@ -1,5 +1,6 @@
-/* pattern MODE PATH [NUMBER…]: I/O of a known pattern, and nothing else. A mode that tells one from many takes the rank
- * from MIOT_RANK. Numbers are given by the test, which works out from them what there has to be. */
+/* pattern MODE PATH [NUMBER…]: I/O of a known pattern, and nothing else. A mode that tells one
+ * from many takes the rank from MIOT_RANK. Numbers are given by the test, which works out from
+ * them what there has to be. */
 
 #define _GNU_SOURCE
 #include <errno.h>

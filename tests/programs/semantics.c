@@ -1,4 +1,5 @@
-/* semantics CASE: prints what a program can observe of its I/O calls; a hook must not change any of it. */
+/* semantics CASE: prints what a program can observe of its I/O calls; a hook must not change any
+ * of it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

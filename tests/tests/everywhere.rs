@@ -1,5 +1,5 @@
-//! The ways to trace everything on a node, docs/guide/node-wide.md. Slurm and PBS themselves do not run
-//! here: their scripts are run as they would.
+//! The ways to trace everything on a node, docs/guide/node-wide.md. Slurm and PBS themselves do not
+//! run here: their scripts are run as they would.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

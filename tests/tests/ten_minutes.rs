@@ -1,5 +1,5 @@
-//! docs/start/ten-minutes.md, line by line: all its blocks of `sh` in one shell that stops at the first
-//! line that fails. Only the build is the test's own, which is made already.
+//! docs/start/ten-minutes.md, line by line: all its blocks of `sh` in one shell that stops at the
+//! first line that fails. Only the build is the test's own, which is made already.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -305,7 +305,8 @@ mod tests {
         assert_eq!(requests.len(), 101);
         let expected = (0..100).map(|piece| (100 + piece * 200, 100)).chain([(20_000, 50)]);
         assert!(requests.iter().map(|r| (r.offset, r.length)).eq(expected), "{requests:?}");
-        // From the end of the view to the write, and from there to the next: nothing between pieces.
+        // From the end of the view to the write, and from there to the next: nothing between
+        // pieces.
         let computed: Vec<_> = requests.iter().map(|r| r.cpu).filter(|cpu| *cpu > 0).collect();
         assert_eq!(computed, [30, 20]);
         assert_eq!(workload.files, [20_050]);

@@ -29,7 +29,8 @@ pub enum Place {
 pub enum UnknownPlace {
     /// The trace has neither the open nor the view of the file.
     NoView,
-    /// The trace does not have all blocks of the file type, or the data representation is not `native`.
+    /// The trace does not have all blocks of the file type, or the data representation is not
+    /// `native`.
     NoBlocks,
     /// The offset is not recorded, as at the shared file pointer.
     NoOffset,

@@ -309,8 +309,8 @@ fn true_time_is_within_a_small_uncertainty() {
         println!(
             "{name}: in fastest round trips, claimed {claimed:.2}, estimated {estimate:.2}; three estimates cover {covered:.3}"
         );
-        // Limits for the default seed; others give up to 254 rows, and 2.9 round trips claimed where
-        // there is a queue of 5 ms on the way back.
+        // Limits for the default seed; others give up to 254 rows, and 2.9 round trips claimed
+        // where there is a queue of 5 ms on the way back.
         if given_seed().is_some() {
             continue;
         }

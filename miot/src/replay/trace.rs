@@ -33,7 +33,7 @@ pub(super) fn task(source: &Source) -> anyhow::Result<ReplayTask> {
         let offsets2: Option<&PrimitiveArray<Int64Type>> = column(&batch, "offset2");
         let Some(events) = Events::of(&batch, &mut names) else { continue };
         for (row, event) in events.enumerate().filter(|(_, event)| is_of_libc(event)) {
-            if event.enclosing.is_some_and(|encloser| within.contains(&(event.stream, encloser))) {
+            if event.enclosing.is_some_and(|parent| within.contains(&(event.stream, parent))) {
                 continue;
             }
             let offset2 = offsets2.filter(|column| column.is_valid(row)).map(|column| column.value(row));
@@ -127,8 +127,8 @@ impl Steps {
             let batch = batch?;
             let Some(events) = Events::of(&batch, &mut names) else { continue };
             for event in events.filter(is_of_libc) {
-                if let Some(encloser) = event.enclosing {
-                    wanted.insert((event.stream, encloser));
+                if let Some(parent) = event.enclosing {
+                    wanted.insert((event.stream, parent));
                 }
                 if wanted.contains(&(event.stream, event.request)) {
                     found.insert((event.stream, event.request));

@@ -1,6 +1,6 @@
-/* Formatted logging the way the debug log of PVFS clients works: per line the time of day, broken down and
- * formatted, a prefix, the message formatted into a buffer, one fprintf and one fflush. An operation logs one
- * line, at its end.
+/* Formatted logging the way the debug log of PVFS clients works: per line the time of day,
+ * broken down and formatted, a prefix, the message formatted into a buffer, one fprintf and one
+ * fflush. An operation logs one line, at its end.
  *
  *   formatted FILE
  */

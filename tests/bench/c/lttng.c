@@ -1,6 +1,7 @@
-/* LTTng-UST: one operation is a tracepoint at its begin and one at its end, or only the latter; or operations are read
- * from a file, in which each has 128 bytes: eight numbers (operation and flags << 16, request, begin, duration, handle,
- * offset, length, result) and a path that ends with zeros.
+/* LTTng-UST: one operation is a tracepoint at its begin and one at its end, or only the latter;
+ * or operations are read from a file, in which each has 128 bytes: eight numbers (operation and
+ * flags << 16, request, begin, duration, handle, offset, length, result) and a path that ends
+ * with zeros.
  *
  *   lttng pair|end
  *   lttng replay FILE

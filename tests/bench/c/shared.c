@@ -1,4 +1,5 @@
-/* The MPI-IO micro program that `miot bench` is compared with: all ranks write or read a shared file between two barriers.
+/* The MPI-IO micro program that `miot bench` is compared with: all ranks write or read a shared
+ * file between two barriers.
  *
  *   shared write|read strided|segmented independent|collective FILE BLOCK COUNT REPETITIONS
  *

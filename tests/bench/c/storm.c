@@ -1,5 +1,5 @@
-/* A metadata storm: processes share so many empty files in a hundred folders; each creates all of its own, asks for the
- * size of each, removes each.
+/* A metadata storm: processes share so many empty files in a hundred folders; each creates all
+ * of its own, asks for the size of each, removes each.
  *
  *   storm FOLDER FILES PROCESSES
  */

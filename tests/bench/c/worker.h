@@ -1,10 +1,13 @@
-/* A worker of the benchmark: obeys lines on its standard input, so that the driver can alternate between
- * workers. A program that includes this defines setup() and operations().
+/* A worker of the benchmark: obeys lines on its standard input, so that the driver can alternate
+ * between workers. A program that includes this defines setup() and operations().
  *
- *   run OPERATIONS THREADS   ->  nanoseconds of CPU time of all threads, nanoseconds of wall time
- *   paced RATE MILLISECONDS THREADS   ->  operations done, CPU time, wall time: so many operations a second, each
- *                                thread waking every millisecond
- *   step OPERATIONS          ->  "done"; the operations run between two int3, for single-stepping
+ *   run OPERATIONS THREADS
+ *       prints nanoseconds of CPU time of all threads, and nanoseconds of wall time
+ *   paced RATE MILLISECONDS THREADS
+ *       so many operations a second, each thread waking every millisecond; prints the operations
+ *       done, CPU time and wall time
+ *   step OPERATIONS
+ *       prints "done"; the operations run between two int3, for single-stepping
  */
 #ifndef WORKER_H
 #define WORKER_H

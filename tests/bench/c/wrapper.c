@@ -1,6 +1,6 @@
-/* Preloaded: what no hook of pread, pwrite and stat can be cheaper than. With FLOOR two clock reads and a 64-byte
- * store in a ring of the thread, without it nothing but the call; paths are not recorded. The symbol is looked up
- * once, so that a call costs one indirect jump.
+/* Preloaded: what no hook of pread, pwrite and stat can be cheaper than. With FLOOR two clock
+ * reads and a 64-byte store in a ring of the thread, without it nothing but the call; paths are
+ * not recorded. The symbol is looked up once, so that a call costs one indirect jump.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -27,9 +27,9 @@
 //! | `analysis` | analyses of a long trace, in time and memory, beside DuckDB |
 //! | `paper` | the table and the figures of the MIOT paper |
 //!
-//! Each writes `COMMAND.json`; `--report` turns them into the tables of `docs/dev/performance.md`. All
-//! repetitions are interleaved: what is compared ran side by side, so that ratios hold on a busy
-//! machine too.
+//! Each writes `COMMAND.json`; `--report` turns them into the tables of `docs/dev/performance.md`.
+//! All repetitions are interleaved: what is compared ran side by side, so that ratios hold on a
+//! busy machine too.
 
 mod analysis;
 mod apps;
@@ -173,8 +173,8 @@ struct Args {
     /// Hardly any repetitions: shows only that everything runs.
     #[arg(long, conflicts_with = "quick")]
     smoke: bool,
-    /// Writes the tables of docs/dev/performance.md from the results that are there; measures only what
-    /// is named.
+    /// Writes the tables of docs/dev/performance.md from the results that are there; measures only
+    /// what is named.
     #[arg(long)]
     report: bool,
     /// Removes what runs that were cut off have left (mounts, loop devices, processes, folders),

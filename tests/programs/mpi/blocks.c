@@ -1,4 +1,5 @@
-/* Each rank writes every so manyth block of a shared file, BLOCKS blocks of BLOCK bytes; then rank 0 reads all of it. */
+/* Each rank writes every so manyth block of a shared file, BLOCKS blocks of BLOCK bytes; then
+ * rank 0 reads all of it. */
 
 #include <mpi.h>
 #include <stdlib.h>

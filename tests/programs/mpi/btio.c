@@ -1,8 +1,10 @@
-/* btio full|simple FILE N DUMPS: the I/O of NAS BT-IO on a square number of ranks, with N x N x N cells of five doubles.
+/* btio full|simple FILE N DUMPS: the I/O of NAS BT-IO on a square number of ranks, with N x N x
+ * N cells of five doubles.
  *
- * The array is dealt out by diagonal multi-partitioning: of the q x q x q blocks, q = sqrt(ranks), each rank has q, no two of
- * them in the same plane. Between dumps ranks exchange faces and a norm; at the end the dumps are read back.
- * full: a file type of all of a rank's blocks, collective; simple: a request for each row of cells, independent. */
+ * The array is dealt out by diagonal multi-partitioning: of the q x q x q blocks, q =
+ * sqrt(ranks), each rank has q, no two of them in the same plane. Between dumps ranks exchange
+ * faces and a norm; at the end the dumps are read back. full: a file type of all of a rank's
+ * blocks, collective; simple: a request for each row of cells, independent. */
 
 #include <math.h>
 #include <mpi.h>
@@ -11,7 +13,8 @@
 
 #define FIELDS 5
 #define CELL (FIELDS * sizeof(double))
-/* Of so many values read back one is compared, so that a phase of reads is reads: a prime, to be anywhere in a row. */
+/* Of so many values read back one is compared, so that a phase of reads is reads: a prime, to be
+ * anywhere in a row. */
 #define LOOKED_AT 97
 #define DO(call) \
 	do { \

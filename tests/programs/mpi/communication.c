@@ -1,4 +1,5 @@
-/* Each call that communicates, on an even number of ranks, with what it must give checked: even ranks send to the next, odd ones receive. */
+/* Each call that communicates, on an even number of ranks, with what it must give checked: even
+ * ranks send to the next, odd ones receive. */
 
 #include <mpi.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* Calls that fail, with an error handler that counts, and says how often it was called: as often without a tracer. At the end the program does not finalize: -DABORT ends it with MPI_Abort. */
+/* Calls that fail, with an error handler that counts, and says how often it was called: as often
+ * without a tracer. At the end the program does not finalize: -DABORT ends it with MPI_Abort. */
 
 #include <mpi.h>
 #include <stdio.h>

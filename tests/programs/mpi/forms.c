@@ -1,6 +1,7 @@
-/* Every form of a request that another call ends, several under way at once, ended in each way, beside messages: each rank
- * writes and reads BYTES by each of FORMS requests, in a part of the file of its own. With the word `view` through a view
- * in which the ranks take turns of PIECE bytes, and without the shared pointer. With `free` one request more is freed. */
+/* Every form of a request that another call ends, several under way at once, ended in each way,
+ * beside messages: each rank writes and reads BYTES by each of FORMS requests, in a part of the
+ * file of its own. With the word `view` through a view in which the ranks take turns of PIECE
+ * bytes, and without the shared pointer. With `free` one request more is freed. */
 
 #include <mpi.h>
 #include <pthread.h>
@@ -81,7 +82,8 @@ static void *wait_there(void *request)
 		pthread_join(thread, NULL); \
 		if (frees) { \
 			AT(MPI_File_i##way##_at, &r[0]); \
-			/* MPICH 4.0.2 frees what libc's thread for asynchronous I/O still uses, also without a hook. */ \
+			/* MPICH 4.0.2 frees memory that libc's thread for asynchronous I/O still uses, \
+			 * also without a hook. */ \
 			usleep(500 * 1000); \
 			DO(MPI_Request_free(&r[0])); \
 		} \

@@ -1,4 +1,5 @@
-/* A module that brings MPI with it, as Python's do: -DHOST is the program that opens it, without MPI. */
+/* A module that brings MPI with it, as Python's do: -DHOST is the program that opens it, without
+ * MPI. */
 
 #ifdef HOST
 #include <dlfcn.h>

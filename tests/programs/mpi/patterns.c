@@ -1,6 +1,6 @@
-/* patterns MODE FILE: every rank writes ROWS blocks of BLOCK bytes, interleaved with those of the others.
- * direct: independent, as the view says; sieved: independent, ROMIO may read and write what lies between;
- * collective: two-phase, one aggregator. */
+/* patterns MODE FILE: every rank writes ROWS blocks of BLOCK bytes, interleaved with those of
+ * the others. direct: independent, as the view says; sieved: independent, ROMIO may read and
+ * write what lies between; collective: two-phase, one aggregator. */
 
 #include <mpi.h>
 #include <stdlib.h>

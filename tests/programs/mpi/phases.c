@@ -1,18 +1,15 @@
-/* phases MODE FILE STEPS COUNT SIZE: access patterns whose phases are known. Each rank makes COUNT requests of SIZE bytes in each of
- * STEPS steps.
+/* phases MODE FILE STEPS COUNT SIZE: access patterns whose phases are known. Each rank makes
+ * COUNT requests of SIZE bytes in each of STEPS steps.
  *
- * barriers, messages: one shared file, each rank its part of it; only a barrier, or only a message, between steps
- * nothing: the same without anything between
- * checkpoint: a new shared file in each step
- * strided: one step; ranks take turns, request by request
- * own: a file for each rank, written in one step and read back in another
- * two: two shared files at once, a request to the one and a request to the other
- * update: each block is read and written again before the next
- * random: anywhere in the file, in one step
- * header: as barriers, but rank 0 first writes 64 bytes at the begin of each step
- * late: as barriers, but rank 0 does nothing in the first step
- * rewrite: the same part of the file in each step, but rank 0 does nothing in the second
- * dies: as barriers, but the last rank is killed before its last step */
+ * barriers, messages: one shared file, each rank its part of it; only a barrier, or only a
+ * message, between steps nothing: the same without anything between checkpoint: a new shared
+ * file in each step strided: one step; ranks take turns, request by request own: a file for each
+ * rank, written in one step and read back in another two: two shared files at once, a request to
+ * the one and a request to the other update: each block is read and written again before the
+ * next random: anywhere in the file, in one step header: as barriers, but rank 0 first writes 64
+ * bytes at the begin of each step late: as barriers, but rank 0 does nothing in the first step
+ * rewrite: the same part of the file in each step, but rank 0 does nothing in the second dies:
+ * as barriers, but the last rank is killed before its last step */
 
 #include <mpi.h>
 #include <signal.h>

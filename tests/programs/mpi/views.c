@@ -1,5 +1,5 @@
-/* Writes through views of every kind of type, each rank a file of its own, ROMIO without data sieving: what the POSIX
- * layer writes is what the view says. */
+/* Writes through views of every kind of type, each rank a file of its own, ROMIO without data
+ * sieving: what the POSIX layer writes is what the view says. */
 
 #include <mpi.h>
 #include <stdio.h>

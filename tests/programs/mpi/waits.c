@@ -1,5 +1,5 @@
-/* Requests completed in every way, beside messages, and on another thread than the one that submitted them. Request i
- * writes i + 1 bytes at 100 i. */
+/* Requests completed in every way, beside messages, and on another thread than the one that
+ * submitted them. Request i writes i + 1 bytes at 100 i. */
 
 #include <mpi.h>
 #include <pthread.h>
@@ -49,7 +49,8 @@ int main(int argc, char **argv)
 	submit(&r[3]);
 	DO(MPI_Waitall(4, r, MPI_STATUSES_IGNORE));
 
-	/* 4, 5, one after the other: MPICH 4.0.2 fails an assertion of its own when MPI_Testall finds some of several ended. */
+	/* 4, 5, one after the other: MPICH 4.0.2 fails an assertion of its own when MPI_Testall finds
+	 * some of several ended. */
 	for (count = 0; count < 2; count++) {
 		submit(&r[count]);
 		r[1 - count] = MPI_REQUEST_NULL;

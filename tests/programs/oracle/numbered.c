@@ -1,11 +1,13 @@
-// Numbered writes, and notes of how many were made: `numbered NUMBER PLACES LIVES WRITES PAUSE_US NOTES FOLDER`.
+// Numbered writes, and notes of how many were made: `numbered NUMBER PLACES LIVES WRITES PAUSE_US
+// NOTES FOLDER`.
 //
-// PLACES threads at a time, until LIVES threads have lived; each makes WRITES writes to a file of its own in FOLDER, and
-// pauses PAUSE_US after each hundred. The file's name says which thread it is, the offset which write; the length follows from
-// both. Request 0 of a thread is the open.
+// PLACES threads at a time, until LIVES threads have lived; each makes WRITES writes to a file of
+// its own in FOLDER, and pauses PAUSE_US after each hundred. The file's name says which thread it
+// is, the offset which write; the length follows from both. Request 0 of a thread is the open.
 //
-// The notes are a mapped file, so that they outlive SIGKILL at any instruction. The program makes no other call that a
-// hook records: what the notes need is done with system calls of its own, past libc.
+// The notes are a mapped file, so that they outlive SIGKILL at any instruction. The program makes
+// no other call that a hook records: what the notes need is done with system calls of its own, past
+// libc.
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>

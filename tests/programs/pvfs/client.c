@@ -1,5 +1,5 @@
-/* A client of the library in library.c that writes down what it asks and what comes of it, one line per request:
- * operation, offset, length, result (- where there is none).
+/* A client of the library in library.c that writes down what it asks and what comes of it, one
+ * line per request: operation, offset, length, result (- where there is none).
  *
  *   client NOTES THREADS REQUESTS
  */

@@ -1,11 +1,13 @@
-/* A stand-in for OrangeFS's client library, for tests and benchmarks: the same symbols and signatures, one flat directory,
- * the data of each object in a file. Requests are posted to a queue and served by a thread of their own. As in the original,
- * blocking calls are made of non-blocking ones through the dynamic symbol table, and so is the log.
+/* A stand-in for OrangeFS's client library, for tests and benchmarks: the same symbols and
+ * signatures, one flat directory, the data of each object in a file. Requests are posted to a
+ * queue and served by a thread of their own. As in the original, blocking calls are made of
+ * non-blocking ones through the dynamic symbol table, and so is the log.
  *
  *   PVFS_STANDIN_DIR         folder of the files
  *   PVFS_STANDIN_MASK        mask of the debug log (PVFS_STANDIN_LOG: its file), 0: none
- *   PVFS_STANDIN_HANGS       a file: while it is there, a read or write at offset 8192 is not served
- *   PVFS_STANDIN_LINES       lines of a read or write under the masks 1 << 26 (io) and all others, "32,290"
+ *   PVFS_STANDIN_HANGS       a file: while it exists, no read or write at offset 8192 is served
+ *   PVFS_STANDIN_LINES       lines of a read or write under the masks 1 << 26 (io) and all others,
+ *                            "32,290"
  */
 #define _GNU_SOURCE
 #include "pvfs2.h"

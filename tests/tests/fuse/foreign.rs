@@ -204,8 +204,8 @@ fn dbench_works_on_the_mount() {
         let mut command = Command::new("dbench");
         let ended = run(command.args(["-t", seconds, "-D"]).arg(&mounted.place.mount).arg("2")).success();
         assert!(ended.stdout.contains("Throughput"), "{how}: {ended:?}");
-        // dbench reports a failed request and goes on. A barrier it does without: the tests beside it may use all
-        // semaphores of the machine.
+        // dbench reports a failed request and goes on. A barrier it does without: the tests beside
+        // it may use all semaphores of the machine.
         let failed = |line: &str| line.contains("failed") && !line.contains("barrier semaphore");
         assert!(!ended.stdout.lines().any(failed), "{how}: {ended:?}");
         mounted.end();

@@ -15,8 +15,8 @@ const OPEN: [&str; 3] = ["miot-log-server", "miot-log-client", "miot-recording"]
 /// No service may be wider open, in tenths.
 const WIDEST: usize = 20;
 
-/// What `systemd-analyze security` reports of a service is what docs/start/install.md explains, no more
-/// and no less.
+/// What `systemd-analyze security` reports of a service is what docs/start/install.md explains, no
+/// more and no less.
 fn is_explained(service: &str, report: &str) {
     let report: Value = serde_json::from_str(report).unwrap_or_else(|e| panic!("{e}: {report}"));
     let points = report.as_array().unwrap().iter();
@@ -70,7 +70,8 @@ fn what_systemd_reports_of_the_units_is_explained() {
     }
 }
 
-/// Nothing for systemd to complain about, and no wider open than is explained in docs/start/install.md.
+/// Nothing for systemd to complain about, and no wider open than is explained in
+/// docs/start/install.md.
 pub(crate) fn are_in_order(machine: &Machine) {
     let verified = machine.run([
         "systemd-analyze",

@@ -16,7 +16,8 @@ fn all_found(trace: &Trace, exe: &str) -> Vec<Value> {
     all["findings"].as_array().unwrap().iter().filter(of).cloned().collect()
 }
 
-/// Returns the findings of a program, without late ranks: a busy machine delays ranks of any program.
+/// Returns the findings of a program, without late ranks: a busy machine delays ranks of any
+/// program.
 fn found(trace: &Trace, exe: &str) -> Vec<Value> {
     all_found(trace, exe).into_iter().filter(|finding| finding["rule"] != "straggler").collect()
 }

@@ -1,4 +1,5 @@
-//! Traces in an object store: an S3 server (moto) and a WebDAV server (wsgidav) on this machine, and `file://`.
+//! Traces in an object store: an S3 server (moto) and a WebDAV server (wsgidav) on this machine,
+//! and `file://`.
 
 use crate::{asked, parts, place, python, query};
 use miot_tests::daemons::free_port;

@@ -207,7 +207,8 @@ impl<'a, W: Write> Export<'a, W> {
         self.add_chosen(batch, |_| true)
     }
 
-    /// [`Export::add`] of the chosen rows. The other rows set file views, which later requests need.
+    /// [`Export::add`] of the chosen rows. The other rows set file views, which later requests
+    /// need.
     ///
     /// # Errors
     /// As [`Export::add`].

@@ -82,7 +82,8 @@ fn required<T>(value: Option<T>) -> Read<T> {
     value.ok_or(Skip::Unclear)
 }
 
-/// Joins a relative path to a directory, and removes empty components: `//`, `/./`, a slash at the end.
+/// Joins a relative path to a directory, and removes empty components: `//`, `/./`, a slash at the
+/// end.
 pub(super) fn absolute(directory: Option<&[u8]>, path: &[u8]) -> Vec<u8> {
     let joined = match directory {
         Some(directory) if !path.starts_with(b"/") => [directory, b"/", path].concat(),

@@ -69,8 +69,8 @@ impl Import<'_> {
         Some(open)
     }
 
-    /// Returns true if `-y` shows the same file. Its text for an open file changes only when the file
-    /// is renamed or removed.
+    /// Returns true if `-y` shows the same file. Its text for an open file changes only when the
+    /// file is renamed or removed.
     fn same(&self, open: &OpenDescription, shown: &[u8]) -> bool {
         let mut before = open.shown.borrow_mut();
         match &mut *before {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks texts against docs/dev/style.md, as far as a script can: words that are ruled out, spelling (codespell), and the
-# documentation site: it builds without warnings, and every link and anchor inside it leads somewhere.
+# Checks texts against docs/dev/style.md, as far as a script can: words that are ruled out, the width of comments,
+# spelling (codespell), and the documentation site: it builds without warnings, and links, anchors and source paths exist.
 #   tests/prose.sh          everything
 #   tests/prose.sh words    one of: words, spelling, site
 set -uo pipefail

@@ -1,5 +1,5 @@
-//! What can be wrong around `miot run` and with a trace directory: a clear message, an exit code
-//! that says so, and never any harm to the traced program.
+//! Errors around `miot run` and trace directories: a clear message, a matching exit code, and no
+//! harm to the traced program.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -22,11 +22,11 @@ fn place(name: &str) -> PathBuf {
     fresh(&format!("bad-{name}"))
 }
 
-/// `miot run` ended so, and its message holds all of these.
+/// Checks the exit code of `miot run` and that its message contains all of `words`.
 #[track_caller]
 fn says(ended: &Ended, code: i32, words: &[&str]) {
     assert_eq!(ended.code(), code, "{}", ended.stderr);
-    // `miot fsck` prints its findings as results.
+    // `miot fsck` prints its findings to standard output.
     let text = format!("{}{}", ended.stderr, ended.stdout).to_lowercase();
     for word in words {
         assert!(text.contains(&word.to_lowercase()), "no `{word}` in: {text}");
@@ -39,7 +39,7 @@ fn miot(arguments: &[&str], trace: &Path) -> Ended {
 }
 
 #[test]
-fn the_command_does_not_exist() {
+fn missing_command_is_refused() {
     let place = place("not-found");
     says(&traced(&place, &place.join("trace"), &["no-such-command"]), 127, &["no-such-command", "not found"]);
     says(
@@ -51,7 +51,7 @@ fn the_command_does_not_exist() {
 }
 
 #[test]
-fn the_command_is_not_executable() {
+fn non_executable_command_is_refused() {
     let place = place("not-executable");
     fs::write(place.join("text"), "hello").unwrap();
     says(&traced(&place, &place.join("trace"), &["./text"]), 126, &["./text", "not an executable"]);
@@ -60,7 +60,7 @@ fn the_command_is_not_executable() {
 }
 
 #[test]
-fn a_file_that_the_kernel_cannot_execute() {
+fn file_the_kernel_cannot_execute_is_refused() {
     let place = place("no-format");
     fs::write(place.join("strange"), [0u8, 1, 2, 3]).unwrap();
     fs::set_permissions(place.join("strange"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -72,7 +72,7 @@ fn a_file_that_the_kernel_cannot_execute() {
 }
 
 #[test]
-fn a_static_program_runs_and_miot_says_what_it_cannot_see() {
+fn static_program_runs_with_a_warning() {
     let place = place("static");
     let program = compile(&place, "many", &["many.c"], &["-static"]);
     let words = [program.to_str().unwrap(), "1", "1", "10"];
@@ -83,7 +83,7 @@ fn a_static_program_runs_and_miot_says_what_it_cannot_see() {
 }
 
 #[test]
-fn a_set_uid_program_runs_and_miot_says_what_it_cannot_see() {
+fn set_uid_program_runs_with_a_warning() {
     let place = place("set-uid");
     let program = place.join("touch");
     fs::copy("/usr/bin/touch", &program).unwrap();
@@ -96,7 +96,7 @@ fn a_set_uid_program_runs_and_miot_says_what_it_cannot_see() {
 }
 
 #[test]
-fn the_output_directory_exists() {
+fn existing_output_directory_is_refused() {
     let place = place("exists");
     let trace = place.join("trace");
     fs::create_dir(&trace).unwrap();
@@ -104,24 +104,24 @@ fn the_output_directory_exists() {
     says(&traced(&place, &trace, &["touch", "ran"]), 125, &["trace", "not empty"]);
     assert_eq!(fs::read_to_string(trace.join("thesis.txt")).unwrap(), "years of work");
     assert_eq!(fs::read_dir(&trace).unwrap().count(), 1);
-    assert!(!place.join("ran").exists(), "the command is not run for nothing");
+    assert!(!place.join("ran").exists(), "the command must not run");
 
     fs::write(place.join("file"), "").unwrap();
     says(&traced(&place, &place.join("file"), &["touch", "ran"]), 125, &["file"]);
     assert!(!place.join("ran").exists());
-    // Another run's trace is not continued, it would be two runs in one.
+    // The trace of another run is not continued: it would mix two runs.
     let other = place.join("other");
     let _ = traced(&place, &other, &["true"]).success();
     says(&traced(&place, &other, &["touch", "ran"]), 125, &["other", "not empty"]);
     assert!(!place.join("ran").exists());
-    // An empty directory is as good as none.
+    // An empty directory is accepted.
     fs::create_dir(place.join("empty")).unwrap();
     says(&traced(&place, &place.join("empty"), &["touch", "ran"]), 0, &[]);
     assert!(!events(&place.join("empty")).is_empty());
 }
 
 #[test]
-fn the_output_directory_cannot_be_made() {
+fn impossible_output_directory_is_refused() {
     let place = place("not-writable");
     says(&traced(&place, Path::new("/proc/trace"), &["touch", "ran"]), 125, &["/proc/trace"]);
     fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
@@ -132,11 +132,11 @@ fn the_output_directory_cannot_be_made() {
 }
 
 #[test]
-fn the_disk_is_full_during_the_run() {
+fn full_disk_during_the_run_does_not_harm_the_program() {
     let place = place("disk-full");
     let disk = place.join("disk");
     fs::create_dir(&disk).unwrap();
-    // Far more events than the disk takes; the program writes elsewhere.
+    // Far more events than fit on the disk. The program writes to another disk.
     let program = compile(&place, "many", &["many.c"], &[]);
     let words = [program.to_str().unwrap(), "2", "2", "200000"];
     let trace = disk.join("trace");
@@ -156,12 +156,12 @@ fn the_disk_is_full_during_the_run() {
             assert_eq!(fs::metadata(file).unwrap().len(), 200_000 * 16, "the program is not harmed");
         }
     }
-    // What was stored is a trace like any other.
+    // The stored part is a valid trace.
     assert!(ended.stdout.contains("cat 0") && ended.stdout.contains("fsck 0"), "{}\n{text}", ended.stdout);
 }
 
 #[test]
-fn shared_memory_is_missing() {
+fn missing_shared_memory_is_reported() {
     let place = place("no-shm");
     let mut miot = Command::new(&built().miot);
     miot.args(["run", "--shm-dir", "/no/such/place", "-o"]).arg(place.join("trace"));
@@ -171,7 +171,7 @@ fn shared_memory_is_missing() {
 }
 
 #[test]
-fn shared_memory_is_full_from_the_start() {
+fn full_shared_memory_at_start_is_reported() {
     let place = place("full-shm");
     let small = place.join("small");
     fs::create_dir(&small).unwrap();
@@ -193,7 +193,7 @@ fn shared_memory_is_full_from_the_start() {
 }
 
 #[test]
-fn shared_memory_fills_up_during_the_run() {
+fn full_shared_memory_during_the_run_is_reported() {
     let place = place("shm-fills");
     let small = place.join("small");
     fs::create_dir(&small).unwrap();
@@ -230,7 +230,7 @@ fn shared_memory_fills_up_during_the_run() {
 }
 
 #[test]
-fn what_a_killed_run_leaves_is_removed_by_the_next_one_and_a_living_run_is_not_harmed() {
+fn leftovers_of_a_killed_run_are_removed_by_the_next() {
     let place = place("killed-run");
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
     let temporary = place.join("temporary");
@@ -266,7 +266,7 @@ fn what_a_killed_run_leaves_is_removed_by_the_next_one_and_a_living_run_is_not_h
     assert!(!events(&place.join("living")).is_empty() && left().is_empty(), "{:?}", left());
 }
 
-/// A small trace to be damaged.
+/// Creates a small valid trace to be damaged.
 fn sound(place: &Path) -> PathBuf {
     let trace = place.join("trace");
     let _ = traced(place, &trace, &["sh", "-c", "echo hello > file; cat file"]).success();
@@ -274,7 +274,7 @@ fn sound(place: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_trace_directory_that_is_none() {
+fn directory_that_is_not_a_trace_is_refused() {
     let place = place("none");
     fs::create_dir(place.join("empty")).unwrap();
     fs::write(place.join("file"), "x").unwrap();
@@ -285,7 +285,7 @@ fn a_trace_directory_that_is_none() {
     }
 }
 
-/// What a log-server says that does not get as far as being ready.
+/// Checks the messages of a log-server that must not become ready.
 fn never_ready(command: &mut Command, words: &[&str]) {
     let ended = run(command);
     says(&ended, 2, words);
@@ -293,11 +293,11 @@ fn never_ready(command: &mut Command, words: &[&str]) {
 }
 
 #[test]
-fn a_trace_directory_of_somebody_else() {
+fn trace_directory_of_another_user_is_refused() {
     if !rustix::process::geteuid().is_root() {
         return println!("SKIPPED: becoming another user can be shown only by root");
     }
-    // Where others may go.
+    // A directory that other users may enter.
     let open = tempfile::tempdir().unwrap();
     fs::set_permissions(open.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let trace = sound(open.path());
@@ -312,13 +312,13 @@ fn a_trace_directory_of_somebody_else() {
         let name = format!("cannot write to {}:", dir.display());
         never_ready(&mut log_server(dir), &[&name, "permission denied", "get write permission for it"]);
     }
-    // Its folders count as well: parts are sealed into them.
+    // Its folders count as well, because parts are sealed into them.
     std::os::unix::fs::chown(&trace, Some(65534), None).unwrap();
     never_ready(&mut log_server(&trace), &["permission denied", "get write permission for it"]);
 }
 
 #[test]
-fn a_trace_directory_on_a_file_system_that_is_mounted_for_reading() {
+fn trace_directory_on_a_read_only_file_system_is_refused() {
     let Some(room) = Namespaces::new(&["--mount"]) else { return };
     let place = place("read-only");
     let mounted = place.join("mounted");
@@ -340,7 +340,7 @@ fn a_trace_directory_on_a_file_system_that_is_mounted_for_reading() {
 }
 
 #[test]
-fn a_trace_directory_of_a_newer_schema() {
+fn trace_directory_of_a_newer_schema_is_refused() {
     let place = place("newer");
     let trace = sound(&place);
     let manifest = fs::read_to_string(trace.join("miot-trace.json")).unwrap();
@@ -356,7 +356,7 @@ fn a_trace_directory_of_a_newer_schema() {
 }
 
 #[test]
-fn a_truncated_trace_directory() {
+fn truncated_trace_is_reported() {
     let place = place("truncated");
     let trace = sound(&place);
     let part = trace.join("events/part-000000.parquet");
@@ -373,17 +373,17 @@ fn a_truncated_trace_directory() {
     fs::write(&part, &flipped).unwrap();
     let ended = miot(&["cat"], &trace);
     assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
-    // A side table that is gone is noticed as well.
+    // A missing side table is detected as well.
     fs::write(&part, &whole).unwrap();
     fs::remove_file(trace.join("files/part-000000.parquet")).unwrap();
     let ended = miot(&["fsck"], &trace);
     assert_eq!(ended.code(), 1, "{}{}", ended.stdout, ended.stderr);
 }
 
-/// Readers of a whole trace report which part is missing, beside what exists; a complete trace
-/// gives no message.
+/// Readers of a whole trace report which part is missing, in addition to their output. A complete
+/// trace gives no message.
 #[test]
-fn a_part_of_a_trace_is_missing() {
+fn missing_part_of_a_trace_is_reported() {
     let place = place("part");
     let trace = sound(&place);
     let commands: [&[&str]; 4] =

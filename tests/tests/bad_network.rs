@@ -1,4 +1,4 @@
-//! A log-server among hostile and broken peers: a port in use, garbage, half-open connections.
+//! A log-server with hostile and broken peers: a port in use, garbage, half-open connections.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -21,7 +21,7 @@ fn place(name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_port_in_use() {
+fn port_in_use_is_reported() {
     let place = place("in-use");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -31,15 +31,15 @@ fn a_port_in_use() {
     assert!(ended.stderr.contains(&address) && ended.stderr.contains("in use"), "{}", ended.stderr);
 }
 
-/// What the server answers before it closes; it must close.
+/// Returns the server's answer to `bytes`. The server must close the connection.
 fn answer(port: u16, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    // A watchdog: the server has its own limit for those who say nothing.
+    // A watchdog. The server has its own limit for silent peers.
     stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut answer = Vec::new();
-    // A reset is as good as an end.
+    // A reset is accepted as an end.
     if let Err(error) = stream.read_to_end(&mut answer) {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
     }
@@ -51,7 +51,7 @@ fn hello(greeting: [u8; 8], version: Version) -> Vec<u8> {
 }
 
 #[test]
-fn garbage_on_the_servers_port() {
+fn garbage_on_the_server_port_does_no_harm() {
     let place = place("garbage");
     let (trace, port) = (place.join("trace"), free_port());
     let server = server(port, &trace);
@@ -93,7 +93,7 @@ fn garbage_on_the_servers_port() {
     let refused = answer(port, &wrong_version);
     assert!(String::from_utf8_lossy(&refused).contains("version"), "says why: {refused:02x?}");
 
-    // All the while the good node works.
+    // The good node works during the whole test.
     let mut dd = preloaded("dd", &dir);
     let out = format!("of={}", place.join("out").display());
     let _ = run(dd.args(["if=/dev/zero", "bs=512", "count=50", &out])).success();
@@ -101,12 +101,12 @@ fn garbage_on_the_servers_port() {
     server.end();
     let rows = events(&trace);
     assert_eq!(rows.iter().filter(|row| row.op == "write" && row.result == 512).count(), 50);
-    assert!(rows.iter().all(|row| row.node == "good"), "nothing came of the garbage");
+    assert!(rows.iter().all(|row| row.node == "good"), "the garbage adds no events");
     assert_good(&trace);
 }
 
 #[test]
-fn a_server_that_is_not_there_does_not_hold_a_program_up() {
+fn missing_server_does_not_delay_a_program() {
     let place = place("no-server");
     let port = free_port();
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -119,6 +119,6 @@ fn a_server_that_is_not_there_does_not_hold_a_program_up() {
     let (status, text) = client.stop(Signal::TERM);
     assert!(
         !status.success() || text.contains("undelivered"),
-        "it says what could not be delivered: {status} {text}"
+        "undelivered events are reported: {status} {text}"
     );
 }

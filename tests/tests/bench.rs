@@ -1,4 +1,4 @@
-//! `miot bench`: what its processes do, seen by the hook, and what it says of it.
+//! `miot bench`: the requests of its processes as recorded by the hook, and its report.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -23,9 +23,9 @@ fn is_empty(dir: &Path) -> bool {
     fs::read_dir(dir).unwrap().next().is_none()
 }
 
-/// Each run by hand: bytes by all processes, calls.
+/// Computes bytes and calls of all processes by hand for each run.
 #[test]
-fn it_does_what_it_says() {
+fn requests_match_the_options() {
     let dir = fresh("bench-does");
     let suite = dir.join("suite.toml");
     let runs = [
@@ -85,11 +85,11 @@ fn it_does_what_it_says() {
             assert!((one["bandwidth"].as_f64().unwrap() / bandwidth - 1.0).abs() < 1e-9);
         }
     }
-    assert!(is_empty(&target), "what it made is removed");
+    assert!(is_empty(&target), "its files are removed");
 }
 
-/// Requests of five repetitions of two pieces of 4 KiB by one process, and of filling the file
-/// before them, seen by the hook; and how often it was made.
+/// The hook records the requests of five repetitions of two pieces of 4 KiB by one process, and
+/// those that fill the file before. It also records how often the file is created.
 #[test]
 fn phases_lie_in_one_file() {
     const PIECE: i64 = 4096;
@@ -134,7 +134,7 @@ fn phases_lie_in_one_file() {
     assert!(is_empty(&target));
 }
 
-/// A suite with delays of known length in two ranks.
+/// Runs a suite with known delays in two ranks.
 fn delayed(dir: &Path) -> PathBuf {
     let suite = dir.join("suite.toml");
     let run = "name = 'x'\npattern = 'segmented'\nblock = 4096\ncount = 2\n";
@@ -143,9 +143,10 @@ fn delayed(dir: &Path) -> PathBuf {
     suite
 }
 
-/// What is injected is found where it is: lower bounds, as a loaded machine only adds to them.
+/// Each injected delay appears in its part of the time. The bounds are lower bounds, because a
+/// loaded machine only adds time.
 #[test]
-fn delays_are_in_the_part_of_the_time_that_they_belong_to() {
+fn delays_are_counted_in_their_part_of_the_time() {
     let dir = fresh("bench-delays");
     let suite = delayed(&dir);
     for launcher in [&[][..], &["mpiexec.mpich", "-n", "2"]] {
@@ -153,18 +154,17 @@ fn delays_are_in_the_part_of_the_time_that_they_belong_to() {
         let times = &outcome["repetitions"][0]["times"];
         let [start, accesses, barrier, aggregate] =
             ["start", "accesses", "barrier", "aggregate"].map(|part| times[part].as_f64().unwrap());
-        // The second rank begins 0.3 s after the first, and is the last to come to the second
-        // barrier. What it does alone is exact; what lies between the two ranks is less if the
-        // first one is held up.
+        // The second rank starts 0.3 s after the first and is the last at the second barrier. Its
+        // own part is exact. The time between the two ranks is shorter if the first one is delayed.
         assert!(start >= 0.2 && start + accesses >= 0.5, "{times}");
         assert!(accesses >= 0.1 && barrier >= 0.1, "{times}");
         assert!((start + accesses + barrier - aggregate).abs() < 1e-8 && aggregate >= 0.9, "{times}");
     }
 }
 
-/// The second rank has a clock of its own and is configured as if on another machine.
+/// The second rank has its own clock and is configured as if on another machine.
 #[test]
-fn ranks_of_several_machines_need_no_common_clock() {
+fn ranks_on_several_machines_need_no_common_clock() {
     const APART: f64 = 1e6;
     let dir = fresh("bench-machines");
     let (suite, boot) = (delayed(&dir), dir.join("boot"));
@@ -195,9 +195,9 @@ fn ranks_of_several_machines_need_no_common_clock() {
     assert!(start >= 0.2 && start + accesses >= 0.5 && (0.9..APART / 10.0).contains(&aggregate), "{times}");
 }
 
-/// A bar for each measurement and a mark for each of its repetitions.
+/// The plot has a bar for each measurement and a mark for each of its repetitions.
 #[test]
-fn a_suite_is_a_plot() {
+fn suite_is_drawn_as_a_plot() {
     let dir = fresh("bench-plot");
     let (suite, plot) = (dir.join("suite.toml"), dir.join("plot.svg"));
     let run = |name: &str, operation: &str| {
@@ -215,7 +215,7 @@ fn a_suite_is_a_plot() {
     for (class, text) in [("written", ">one &amp; &lt;two&gt;: "), ("read", ">three: "), ("both", ">four: ")]
     {
         assert!(svg.contains(text), "{text}: {svg}");
-        // One in the key, one bar.
+        // One in the legend, one bar.
         assert_eq!(svg.matches(&format!("<path class=\"{class}\"")).count(), 2, "{class}: {svg}");
     }
     let drawn =
@@ -225,9 +225,9 @@ fn a_suite_is_a_plot() {
     assert!(nowhere.code() == 1 && nowhere.stderr.contains("missing/plot.svg"), "{}", nowhere.stderr);
 }
 
-/// The loop alone: as many calls, no bytes.
+/// With only the loop there are as many calls and no bytes.
 #[test]
-fn the_io_can_be_left_out() {
+fn io_can_be_left_out() {
     let dir = fresh("bench-none");
     let arguments =
         ["--pattern", "segmented", "--count", "1000", "--operation", "none", "--repetitions", "1"];
@@ -237,7 +237,7 @@ fn the_io_can_be_left_out() {
     assert!(one["times"]["accesses"].as_f64().unwrap() > 0.0);
 }
 
-/// Of a run under a launcher, or of none, where it is empty.
+/// Runs `miot bench`, under a launcher unless it is empty, and returns the outcomes.
 fn outcomes(launcher: &[&str], dir: &Path, arguments: &[&str]) -> Vec<Value> {
     let ended = launched(launcher, dir, &[arguments, &["--format", "json"]].concat());
     assert_eq!(ended.code(), 0, "{}", ended.stderr);
@@ -253,15 +253,15 @@ fn launched(launcher: &[&str], dir: &Path, arguments: &[&str]) -> Ended {
 
 const MPI: [&str; 2] = ["mpiexec.mpich", "-n"];
 
-/// Each run by hand, as above, through MPI-IO, in two phases; all that is written is read back and
-/// compared by the processes.
+/// Computes each run by hand as above, through MPI-IO, in two phases. The processes read back and
+/// compare all written bytes.
 #[test]
-fn under_mpi_it_does_what_it_says() {
+fn requests_under_mpi_match_the_options() {
     let dir = fresh("bench-mpi");
     let suite = dir.join("suite.toml");
     let target = dir.join("target");
     fs::create_dir(&target).unwrap();
-    // Bytes read, bytes written, calls: by each process.
+    // Bytes read, bytes written and calls of each process.
     let runs = [
         ("independent", "pattern = 'strided'\nblock = 4096\ncount = 10", (0, 40960, 10)),
         ("collective", "pattern = 'strided'\nblock = 1000\ncount = 10\ncollective = true", (0, 10000, 10)),
@@ -306,13 +306,13 @@ fn under_mpi_it_does_what_it_says() {
                 assert_eq!(found, expected, "{name}, {mpi:?}, {ranks} ranks");
             }
         }
-        assert!(is_empty(&target), "what it made is removed");
+        assert!(is_empty(&target), "its files are removed");
     }
 }
 
-/// Ranks with fewer calls than others take part in collective ones all the same.
+/// Ranks with fewer calls than others still take part in collective calls.
 #[test]
-fn collective_calls_need_not_be_as_many() {
+fn collective_calls_may_differ_in_number() {
     let dir = fresh("bench-collective");
     let arguments = ["--pattern", "rank-zero", "--block", "1000", "--count", "4", "--collective"];
     let outcome = outcomes(&[MPI[0], MPI[1], "3"], &dir, &arguments).remove(0);
@@ -321,7 +321,7 @@ fn collective_calls_need_not_be_as_many() {
 }
 
 #[test]
-fn what_mpi_cannot_do_is_said() {
+fn unsupported_options_under_mpi_are_refused() {
     let dir = fresh("bench-mpi-wrong");
     let suite = dir.join("suite.toml");
     let launcher = [MPI[0], MPI[1], "2"];
@@ -365,21 +365,21 @@ fn what_mpi_cannot_do_is_said() {
     assert!(is_empty(&dir));
 }
 
-/// A process that computes for a known time between its bursts has it within T.
+/// A known computing time between the bursts of a process is included in T.
 #[test]
-fn computation_between_bursts_is_within_the_time() {
+fn computation_between_bursts_is_part_of_the_time() {
     let dir = fresh("bench-bursts");
     let arguments =
         ["--pattern", "segmented", "--block", "4K", "--count", "6", "--burst", "2", "--compute", "20ms"];
     let ended =
         bench(&dir, &[&arguments[..], &["-n", "1", "--repetitions", "1", "--format", "json"]].concat());
     let outcome: Value = serde_json::from_str(&ended.stdout).unwrap();
-    // Two pauses of three bursts.
+    // Three bursts have two pauses.
     assert!(outcome["repetitions"][0]["times"]["accesses"].as_f64().unwrap() >= 0.040);
 }
 
 #[test]
-fn what_cannot_be_measured_is_said_and_nothing_stays() {
+fn invalid_options_are_refused_and_leave_no_files() {
     let dir = fresh("bench-wrong");
     let cases: [(&[&str], &str); 9] = [
         (&[], "nothing to measure"),
@@ -403,9 +403,9 @@ fn what_cannot_be_measured_is_said_and_nothing_stays() {
 }
 
 #[test]
-fn a_full_file_system_is_said_and_emptied() {
+fn full_file_system_is_reported_and_cleaned_up() {
     let dir = fresh("bench-full");
-    // What is left there is listed after it, in the same namespace.
+    // The remaining files are listed afterwards, in the same namespace.
     let script = "\"$0\" bench --dir \"$1\" --pattern segmented --block 1M --count 8 -n 2; code=$?; ls \"$1\"; exit $code";
     let words = ["sh", "-c", script, built().miot.to_str().unwrap(), dir.to_str().unwrap()];
     let ended = run(&mut with_tmpfs(&dir, "4m", &words));
@@ -415,7 +415,7 @@ fn a_full_file_system_is_said_and_emptied() {
 }
 
 #[test]
-fn a_full_file_system_under_mpi_is_said_and_emptied() {
+fn full_file_system_under_mpi_is_reported_and_cleaned_up() {
     let dir = fresh("bench-mpi-full");
     for manner in ["--interface=mpi-io", "--collective"] {
         let script = "mpiexec.mpich -n 2 \"$0\" bench --mpi --dir \"$1\" --pattern strided --block 1M --count 8 $2; code=$?; ls \"$1\"; exit $code";
@@ -428,7 +428,7 @@ fn a_full_file_system_under_mpi_is_said_and_emptied() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_said() {
+fn unwritable_directory_is_reported() {
     let dir = fresh("bench-read-only");
     let script = "mount -o remount,ro \"$1\" && \"$0\" bench --dir \"$1\" --pattern segmented";
     let words = ["sh", "-c", script, built().miot.to_str().unwrap(), dir.to_str().unwrap()];
@@ -437,10 +437,9 @@ fn a_directory_that_cannot_be_written_is_said() {
     assert!(ended.stderr.contains("cannot create") && ended.stderr.contains("Read-only"), "{}", ended.stderr);
 }
 
-/// The launcher kills all processes when one has died; what they made is removed by one that is not
-/// theirs.
+/// The launcher kills all processes when one has died. Another process then removes their files.
 #[test]
-fn a_killed_rank_under_mpi_leaves_nothing() {
+fn killed_rank_under_mpi_leaves_no_files() {
     let dir = fresh("bench-mpi-killed");
     let child = Command::new(MPI[0])
         .args([MPI[1], "2"])
@@ -462,13 +461,13 @@ fn a_killed_rank_under_mpi_leaves_nothing() {
     kill_process(Pid::from_raw(ranks[1]).unwrap(), Signal::KILL).unwrap();
     let ended = child.wait_with_output().unwrap();
     assert!(!ended.status.success());
-    until("it has been cleaned up", || is_empty(&dir));
+    until("the files are removed", || is_empty(&dir));
     for rank in ranks {
         until("the ranks have ended", || !Path::new(&format!("/proc/{rank}")).exists());
     }
 }
 
-/// Processes of this tool whose command line has all these words, but for the launcher's own.
+/// Processes of this tool whose command line has all these words, without the launcher.
 fn processes_with(words: &[&str]) -> Vec<i32> {
     let all =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
@@ -481,7 +480,7 @@ fn processes_with(words: &[&str]) -> Vec<i32> {
     all.filter(has_them).collect()
 }
 
-/// Starts a benchmark that goes on for long, and waits until its processes access the file.
+/// Starts a long benchmark and waits until its processes access the file.
 fn long_one(dir: &Path) -> std::process::Child {
     let arguments =
         ["--pattern", "segmented", "--block", "4K", "--count", "4", "--burst", "1", "--compute", "60s"];
@@ -504,12 +503,12 @@ fn ranks_of(parent: u32) -> Vec<i32> {
 }
 
 #[test]
-fn a_killed_rank_is_named_and_nothing_stays() {
+fn killed_rank_is_named_and_leaves_no_files() {
     let dir = fresh("bench-killed");
     let child = long_one(&dir);
     let ranks = ranks_of(child.id());
     assert_eq!(ranks.len(), 2);
-    // The first is heard first; the other one goes with it.
+    // The first failure is reported first. The other process ends with it.
     kill_process(Pid::from_raw(ranks[0]).unwrap(), Signal::KILL).unwrap();
     let ended = child.wait_with_output().unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();
@@ -519,7 +518,7 @@ fn a_killed_rank_is_named_and_nothing_stays() {
 }
 
 #[test]
-fn a_signal_ends_it_and_nothing_stays() {
+fn signal_ends_the_benchmark_and_leaves_no_files() {
     let dir = fresh("bench-signal");
     let child = long_one(&dir);
     let ranks = ranks_of(child.id());

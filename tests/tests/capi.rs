@@ -1,4 +1,4 @@
-//! The C interface: the example is compiled with `cc` against `miot.h` and both libraries, through
+//! The C interface: the example is compiled with `cc` against `miot.h` and both libraries through
 //! pkg-config, and traced.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `miot.pc` as an installation would have it, pointing at the build.
+/// `miot.pc` as installed, with paths of the build.
 fn pkg_config(place: &Path, arguments: &[&str]) -> Vec<String> {
     let template = fs::read_to_string(root().join("tracer-client/capi/miot.pc.in")).unwrap();
     let text = template
@@ -20,7 +20,7 @@ fn pkg_config(place: &Path, arguments: &[&str]) -> Vec<String> {
         .replace("@INCLUDEDIR@", root().join("tracer-client/include").to_str().unwrap())
         .replace("@LIBDIR@", built().library.to_str().unwrap())
         .replace("@VERSION@", env!("CARGO_PKG_VERSION"));
-    assert!(!text.contains('@'), "a placeholder this test does not know: {text}");
+    assert!(!text.contains('@'), "a placeholder unknown to this test: {text}");
     fs::write(place.join("miot.pc"), text).unwrap();
     let mut tool = Command::new("pkg-config");
     let out = run(tool.args(arguments).arg("miot").env("PKG_CONFIG_PATH", place)).success();
@@ -31,7 +31,8 @@ fn example() -> PathBuf {
     root().join("tracer-client/examples/c/client.c")
 }
 
-/// What the example does must be in the trace: eight writes, one that fails, the note, the file.
+/// Checks that the trace has the example's requests: eight writes, a failing one, the note, the
+/// file.
 fn check(rows: &[Row]) {
     let writes: Vec<&Row> = rows.iter().filter(|row| row.layer == "client" && row.op == "write").collect();
     let facts: Vec<_> =
@@ -58,7 +59,7 @@ fn trace(place: &Path, program: &Path, library: Option<&Path>) -> Vec<Row> {
 }
 
 #[test]
-fn the_example_with_the_shared_library() {
+fn example_with_the_shared_library_is_traced() {
     let place = fresh("capi-shared");
     let flags = pkg_config(&place, &["--cflags", "--libs"]);
     let program = place.join("client");
@@ -67,7 +68,7 @@ fn the_example_with_the_shared_library() {
         .success();
     check(&trace(&place, &program, Some(&built().library)));
 
-    // Without a log-client: nothing is recorded, nothing goes wrong.
+    // Without a log-client nothing is recorded and nothing fails.
     let mut alone = Command::new(&program);
     alone
         .arg(place.join("served"))
@@ -77,21 +78,21 @@ fn the_example_with_the_shared_library() {
 }
 
 #[test]
-fn the_example_with_the_static_library() {
+fn example_with_the_static_library_is_traced() {
     let place = fresh("capi-static");
     let cflags = pkg_config(&place, &["--cflags"]);
     let private: Vec<String> = pkg_config(&place, &["--static", "--libs"]);
     let program = place.join("client");
     let mut cc = Command::new("cc");
     cc.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(example()).args(&cflags);
-    // Everything that --static names except the library itself, which is given by file.
+    // All flags of --static except the library itself, which is given as a file.
     cc.arg(built().library.join("libmiot.a")).args(private.iter().filter(|flag| *flag != "-lmiot"));
     let _ = run(&mut cc).success();
     check(&trace(&place, &program, None));
 }
 
 #[test]
-fn the_example_under_the_sanitizers_of_its_compiler() {
+fn example_under_sanitizers_is_traced() {
     let place = fresh("capi-sanitized");
     let flags = pkg_config(&place, &["--cflags", "--libs"]);
     let program = place.join("client");
@@ -100,14 +101,14 @@ fn the_example_under_the_sanitizers_of_its_compiler() {
     let _ = run(cc.arg(example()).args(&flags)).success();
     let words = [program, place.join("served")];
     let mut miot = command(&place, &place.join("trace"), &words);
-    // The preloaded hook comes before the sanitizer's library, as it would before any other.
+    // The preloaded hook precedes the sanitizer's library, as it would precede any other.
     miot.env("ASAN_OPTIONS", "verify_asan_link_order=0").env("LD_LIBRARY_PATH", &built().library);
     assert_eq!(run(&mut miot).success().stdout, "recording: yes\n");
     check(&events(&place.join("trace")));
 }
 
 #[test]
-fn a_completely_static_client_is_traced_without_the_hook() {
+fn static_client_is_traced_without_the_hook() {
     let place = fresh("capi-no-loader");
     let cflags = pkg_config(&place, &["--cflags"]);
     let program = place.join("client");
@@ -120,7 +121,7 @@ fn a_completely_static_client_is_traced_without_the_hook() {
     let _ = run(cc.args(["-lpthread"])).success();
     let rows = trace(&place, &program, None);
     check(&rows);
-    assert!(rows.iter().all(|row| row.layer != "posix"), "the hook cannot see a static program");
+    assert!(rows.iter().all(|row| row.layer != "posix"), "the hook cannot record a static program");
 }
 
 #[test]
@@ -131,8 +132,7 @@ fn requests_inside_a_client_request_name_it() {
     let mut cc = Command::new("cc");
     let _ = run(cc.arg("-o").arg(&program).arg(example()).args(&flags)).success();
     let rows = trace(&place, &program, Some(&built().library));
-    // The preloaded hook lends its lanes to the shared library, so that both layers are one
-    // producer.
+    // The preloaded hook shares its lanes with the shared library, so both layers are one producer.
     let mut writes = 0;
     for write in rows.iter().filter(|row| row.layer == "client" && row.op == "write" && row.result == 8) {
         let inner = |row: &&Row| row.stream == write.stream && row.enclosing == Some(write.request);
@@ -147,7 +147,7 @@ fn requests_inside_a_client_request_name_it() {
 }
 
 #[test]
-fn the_header_is_valid_c_and_cpp() {
+fn header_is_valid_c_and_cpp() {
     let place = fresh("capi-header");
     let include = root().join("tracer-client/include");
     for (compiler, extra) in [("cc", "-std=c99"), ("cc", "-xc++")] {
@@ -162,7 +162,7 @@ fn the_header_is_valid_c_and_cpp() {
     }
 }
 
-/// A program of the tests, linked with the shared library.
+/// Compiles a program of the tests and links it with the shared library.
 fn linked(place: &Path, source: &str) -> PathBuf {
     let program = place.join("program");
     let mut cc = Command::new("cc");
@@ -173,7 +173,7 @@ fn linked(place: &Path, source: &str) -> PathBuf {
 }
 
 #[test]
-fn each_pointer_may_be_null_dormant_and_recording() {
+fn each_pointer_may_be_null() {
     let place = fresh("capi-null");
     let program = linked(&place, "nulls.c");
     let mut alone = Command::new(&program);
@@ -193,7 +193,7 @@ fn each_pointer_may_be_null_dormant_and_recording() {
 }
 
 #[test]
-fn what_a_thread_has_recorded_with_is_not_unloaded_before_it_ends() {
+fn library_stays_loaded_until_its_recording_thread_ends() {
     let place = fresh("capi-unload");
     let host = miot_tests::compile::compile(&place, "host", &["unload_host.c"], &["-ldl"]);
     let plugin = |name: &str, libraries: &[String]| {
@@ -205,7 +205,7 @@ fn what_a_thread_has_recorded_with_is_not_unloaded_before_it_ends() {
         plugin
     };
     let shared = plugin("shared.so", &pkg_config(&place, &["--libs"]));
-    // As `-lmiot` is where only the static library is installed.
+    // Like `-lmiot` where only the static library is installed.
     let private = pkg_config(&place, &["--static", "--libs"]);
     let archive = built().library.join("libmiot.a").to_str().unwrap().to_owned();
     let private: Vec<String> =
@@ -217,7 +217,7 @@ fn what_a_thread_has_recorded_with_is_not_unloaded_before_it_ends() {
         let words = [host.as_os_str(), plugin.as_os_str()];
         let mut miot = command(&place, &trace, &words);
         if !hook {
-            // The library's own tracer, and not the one that it borrows of the hook.
+            // Use the library's own tracer, not the one shared by the hook.
             let words = ["env", "-u", "LD_PRELOAD", host.to_str().unwrap(), plugin.to_str().unwrap()];
             miot = command(&place, &trace, &words);
         }
@@ -226,7 +226,7 @@ fn what_a_thread_has_recorded_with_is_not_unloaded_before_it_ends() {
         let reads = events(&trace).iter().filter(|row| row.layer == "client" && row.op == "read").count();
         assert_eq!(reads, 1, "{}, hook {hook}", plugin.display());
     }
-    // Nor is any other library of MIOT, whichever module has opened it.
+    // No other library of MIOT is unloaded either, regardless of the module that opened it.
     for library in ["libmiot.so", "libmiot_posix.so", "libmiot_mpi.so"] {
         let mut opened = Command::new(&host);
         let ended = run(opened.arg(built().library.join(library)).arg("stays"));

@@ -1,7 +1,9 @@
-//! Log-clients with wrong clocks as nodes of one log-server: what depends on each other is in its
-//! order to within the uncertainty that the trace states, the uncertainty is small against the
-//! round trip, the truth lies within it, the estimated error is right where both ways take equally
-//! long, and the nodes' own times can be had back exactly.
+//! Log-clients with wrong clocks as nodes of one log-server.
+//!
+//! Dependent events are in causal order to within the uncertainty that the trace states. The
+//! uncertainty is small compared with the round trip, and the true time lies within it. The
+//! estimated error is right where both directions take equally long. The nodes' own times can be
+//! recovered exactly.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -26,17 +28,17 @@ use tempfile::TempDir;
 
 const TURNS: usize = 2000;
 
-/// Says how wrong a log-client's clock is.
+/// Variable that sets the error of a log-client's clock.
 const CLOCK_ENV: &str = "MIOT_TEST_CLOCK";
 
-/// A node whose clock is off by `offset` seconds and `drift` ppm.
+/// A node whose clock has an error of `offset` seconds and `drift` ppm.
 struct Node {
     name: &'static str,
     offset: i64,
     drift: i64,
     dir: PathBuf,
     _folder: TempDir,
-    /// Until it is stopped.
+    /// Log-client, until it is stopped.
     client: Option<Background>,
 }
 
@@ -55,7 +57,8 @@ impl Node {
         assert!(text.contains("artificial error"), "{text}");
     }
 
-    /// What its clock showed, as this machine's: the skew is in proportion to the time since boot.
+    /// Converts the node's time to this machine's time. The skew is proportional to the time since
+    /// boot.
     fn truth(&self, node_time: i64, boot: i64) -> i64 {
         let since_boot = i128::from(node_time - self.offset * 1_000_000_000 - boot);
         boot + (since_boot * 1_000_000 / i128::from(1_000_000 + self.drift)) as i64
@@ -93,13 +96,13 @@ fn pieces(trace: &Path) -> HashMap<String, Vec<Piece>> {
     nodes
 }
 
-/// What the trace states about a node at a time: the last row that begins before. A log-server that
-/// was killed may have left rows that begin after those of the next one.
+/// Returns the row for a node at a time: the last row that starts before it. A killed log-server
+/// may have left rows that start after those of its successor.
 fn stated(pieces: &[Piece], time: i64) -> &Piece {
     pieces.iter().rev().find(|piece| piece.time <= time).unwrap_or(&pieces[0])
 }
 
-/// Since 1970, the moment this machine booted.
+/// Boot time of this machine, since 1970.
 fn boot() -> i64 {
     use rustix::time::{ClockId, clock_gettime};
     let ns = |clock| {
@@ -115,8 +118,8 @@ fn boot() -> i64 {
     (0..64).map(|_| once()).min().unwrap().1
 }
 
-/// Two programs, each on its node, take turns: each writes to its file when the other one has
-/// written to its own.
+/// Two programs, each on its node, take turns: each writes to its file after the other has written
+/// to its own.
 fn take_turns(place: &Path, round: usize, first: &Node, second: &Node) {
     let pipes = [format!("there{round}"), format!("back{round}")].map(|name| place.join(name));
     for pipe in &pipes {
@@ -134,18 +137,18 @@ fn take_turns(place: &Path, round: usize, first: &Node, second: &Node) {
     });
 }
 
-/// What was found in a trace.
+/// Result of checking the turns in a trace.
 #[derive(Debug, Default)]
 struct Found {
-    /// Pairs of writes of which one depends on the other.
+    /// Number of pairs of dependent writes.
     pairs: usize,
-    /// Of these, in the wrong order.
+    /// Number of pairs in the wrong order.
     swapped: usize,
-    /// The worst of these, and what was stated there, nanoseconds.
+    /// Error of the worst such pair, and the uncertainty stated for it, in nanoseconds.
     worst: (i64, i64),
 }
 
-/// The writes of a round, in the order in which they must have completed.
+/// Checks the writes of a round, in the order in which they must have completed.
 fn check_turns(
     rows: &[Row],
     round: usize,
@@ -178,8 +181,7 @@ fn check_turns(
     found
 }
 
-/// Stops everything. The trace, in which everything else holds that must, and what it states of the
-/// clocks.
+/// Stops all daemons and checks the trace. Returns its rows and its statements about the clocks.
 fn finish(
     server: Background,
     nodes: &mut [Node],
@@ -192,8 +194,8 @@ fn finish(
     (check_trace(trace, nodes, &stated, boot), stated)
 }
 
-/// What must hold of the trace of these nodes besides the order of their turns. Prints how right
-/// the estimated errors are.
+/// Checks everything in the trace of these nodes except the order of turns. Prints the quality of
+/// the estimated errors.
 fn check_trace(trace: &Path, nodes: &[Node], stated_of: &HashMap<String, Vec<Piece>>, boot: i64) -> Vec<Row> {
     assert_good(trace);
     let merged = events(trace);
@@ -243,7 +245,7 @@ fn check_trace(trace: &Path, nodes: &[Node], stated_of: &HashMap<String, Vec<Pie
     merged
 }
 
-/// In what share of a node's events three times the estimated error covers the error.
+/// Returns the share of a node's events whose error is covered by three times the estimated error.
 fn covered(merged: &[Row], own: &[Row], node: &Node, claims: &[Piece], boot: i64) -> f64 {
     let errors = merged.iter().zip(own).filter(|(row, _)| row.node == node.name);
     let is_covered = |(row, own): (&Row, &Row)| {
@@ -254,14 +256,14 @@ fn covered(merged: &[Row], own: &[Row], node: &Node, claims: &[Piece], boot: i64
     covered.iter().filter(|covered| **covered).count() as f64 / covered.len() as f64
 }
 
-/// The trace with the nodes' own times.
+/// Returns the trace with the nodes' own times.
 fn own_times(trace: &Path) -> Vec<Row> {
     let mut cat = Command::new(&built().miot);
     let cat = run(cat.args(["cat", "--node-time", "--format", "json"]).arg(trace)).success();
     rows(&cat.stdout).unwrap()
 }
 
-/// How well the test and the daemons read two clocks at one moment, nanoseconds.
+/// Accuracy in nanoseconds with which the test and the daemons read two clocks at one moment.
 const SLACK: i64 = 20_000;
 
 fn until_clocks_are_known(trace: &Path, nodes: &[Node], times: i64) {
@@ -275,7 +277,7 @@ fn until_clocks_are_known(trace: &Path, nodes: &[Node], times: i64) {
 }
 
 #[test]
-fn causes_come_before_effects_on_nodes_with_wrong_clocks() {
+fn effects_follow_causes_with_wrong_clocks() {
     let place = fresh("clocks");
     let (trace, port, boot) = (place.join("trace"), free_port(), boot());
     let server = server(port, &trace);
@@ -297,10 +299,10 @@ fn causes_come_before_effects_on_nodes_with_wrong_clocks() {
     }
 }
 
-/// The log-server is killed twice, and away for a while, while programs go on on nodes with wrong
+/// The log-server is killed twice and is absent for a while. Programs continue on nodes with wrong
 /// clocks.
 #[test]
-fn a_log_server_that_is_killed_goes_on_with_the_clocks() {
+fn killed_log_server_continues_with_the_clocks() {
     let place = fresh("clocks-killed");
     let (trace, port, boot) = (place.join("trace"), free_port(), boot());
     let mut nodes = [Node::start("ahead", 5, 100, port), Node::start("behind", -5, -100, port)];
@@ -315,10 +317,10 @@ fn a_log_server_that_is_killed_goes_on_with_the_clocks() {
         });
         until_clocks_are_known(&trace, &nodes, 8);
         take_turns(&place, 2 * round, &nodes[0], &nodes[1]);
-        // Whatever it has, acknowledged or not.
+        // Kill it with data in memory, acknowledged or not.
         let (_, text) = server.stop(Signal::KILL);
         assert!(!text.contains("panicked"), "{text}");
-        // What is recorded now is spooled, and comes to the next one.
+        // These events are spooled and sent to the next server.
         take_turns(&place, 2 * round + 1, &nodes[1], &nodes[0]);
         rows.push(pieces(&trace).values().map(Vec::len).sum::<usize>());
     }
@@ -331,7 +333,7 @@ fn a_log_server_that_is_killed_goes_on_with_the_clocks() {
             println!("round {turns}: {:?}", check_turns(&merged, turns, [first, second], &stated));
         }
     }
-    // A clock that continued is not a step, even if one side was absent meanwhile.
+    // The continuation of a clock is not a step, even if one side was absent meanwhile.
     for (node, pieces) in &stated {
         assert!(pieces.iter().all(|piece| piece.reason != "step"), "{node}: {pieces:?}");
     }
@@ -339,7 +341,7 @@ fn a_log_server_that_is_killed_goes_on_with_the_clocks() {
 }
 
 #[test]
-fn a_slow_network_is_stated_and_own_times_can_be_had_back() {
+fn slow_network_is_stated_and_own_times_are_recovered() {
     let place = fresh("clocks-slow");
     let (trace, port, boot) = (place.join("trace"), free_port(), boot());
     let seed = number("MIOT_SEED", 7);
@@ -347,7 +349,7 @@ fn a_slow_network_is_stated_and_own_times_can_be_had_back() {
     let server = server(port, &trace);
     let ms = Duration::from_millis;
     let even = Delays { up: ms(5), down: ms(5), jitter: ms(2) };
-    // Nothing can tell this from a clock that is 3 ms off; the uncertainty covers it.
+    // This cannot be distinguished from a clock with an error of 3 ms. The uncertainty covers it.
     let crooked = Delays { up: ms(8), down: ms(2), jitter: ms(1) };
     let proxies = [even, crooked].map(|delays| Delaying::start(port, delays, seed).unwrap());
     let mut nodes =
@@ -368,9 +370,9 @@ fn a_slow_network_is_stated_and_own_times_can_be_had_back() {
     assert!(stated["far"].iter().all(|piece| ["first", "exchange", "gap"].contains(&piece.reason.as_str())));
 
     let own = own_times(&trace);
-    // Only of this one are both ways equal.
+    // Only this node has equal delays in both directions.
     let far = covered(&merged, &own, &nodes[0], &stated["far"], boot);
-    assert!(far >= 0.95, "three times the estimated error covers {far} of the events");
+    assert!(far >= 0.95, "three times the estimated error covers only {far} of the events");
     for (node, proxy) in nodes.iter().zip(&proxies) {
         let mut had_back: Vec<i64> =
             own.iter().filter(|row| row.node == node.name).map(|row| row.time).collect();
@@ -378,11 +380,11 @@ fn a_slow_network_is_stated_and_own_times_can_be_had_back() {
         had_back.sort_unstable();
         sent.sort_unstable();
         assert!(!sent.is_empty());
-        // Records that name a file are no events.
+        // Records that name a file are not events.
         let mut left = sent.into_iter();
         for time in &had_back {
             assert!(left.any(|sent| sent == *time), "{}: {time} was never sent", node.name);
         }
-        println!("{}: {} own times had back exactly", node.name, had_back.len());
+        println!("{}: {} own times recovered exactly", node.name, had_back.len());
     }
 }

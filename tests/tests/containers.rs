@@ -1,6 +1,6 @@
-//! Programs in process id and mount namespaces of their own, which see the MIOT directory under
-//! another path: they are recorded, those that live are not taken for dead, and those that died are
-//! found, whichever processes have their ids outside.
+//! Programs in their own process id and mount namespaces, which see the MIOT directory at another
+//! path. They are recorded; running programs are not treated as dead, and dead ones are detected,
+//! even if their process ids are used outside.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,11 +15,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A number that no process outside is likely to have; below the largest possible one.
+/// A process id that is probably unused outside, and is below the largest possible one.
 const HIGH: u32 = 4_000_000;
 
-/// Two programs that write a word and then hang: one with a small number and one with a large one,
-/// if numbers can be chosen.
+/// Two programs that write a word and then hang: one with a small process id and one with a large
+/// one, if ids can be chosen.
 const INSIDE: &str = r#"
     mount --bind "$MIOT_OUTSIDE" "$MIOT_DIR" || exit 1
     export LD_PRELOAD="$MIOT_HOOK"
@@ -36,7 +36,7 @@ fn segments(dir: &Path) -> Vec<u32> {
 }
 
 #[test]
-fn programs_in_a_container_live_as_long_as_they_live() {
+fn segments_in_a_container_live_as_long_as_their_programs() {
     let place = fresh("containers");
     fs::create_dir(place.join("inside")).unwrap();
     mknodat(CWD, place.join("gate"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -56,15 +56,15 @@ fn programs_in_a_container_live_as_long_as_they_live() {
         assert!(container.running(), "{}", container.printed());
         place.join("high").exists() && segments(&dir).len() >= 2
     });
-    // Often enough for every process to be looked after several times.
+    // Long enough for every process to be checked several times.
     let seen = segments(&dir);
     let before = sweeps(&dir);
-    until("the log-client has looked around", || sweeps(&dir) > before + 150);
+    until("the log-client has checked all processes", || sweeps(&dir) > before + 150);
     assert!(container.running());
     assert!(seen.iter().all(|pid| segments(&dir).contains(pid)), "{seen:?}, then {:?}", segments(&dir));
     assert!(
         seen.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists()),
-        "numbers that others have: {seen:?}"
+        "process ids that are used outside: {seen:?}"
     );
     if !seen.iter().any(|pid| *pid > HIGH) {
         eprintln!("NOT TESTED: numbers cannot be chosen here, {seen:?}");

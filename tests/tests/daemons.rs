@@ -1,5 +1,5 @@
-//! The three tiers as daemons, started by hand on loopback: two nodes, programs traced with nothing
-//! but `LD_PRELOAD` and `MIOT_DIR`, followed live with `miot tail -f`.
+//! The three tiers as daemons, started by hand on loopback: two nodes with programs that are traced
+//! with only `LD_PRELOAD` and `MIOT_DIR`, and followed with `miot tail -f`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -17,7 +17,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A folder in shared memory that goes away with the test.
+/// Creates a folder in shared memory that is removed with the test.
 fn shared() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap()
 }
@@ -29,21 +29,21 @@ fn copy(place: &Path, name: &str, dir: &Path, blocks: usize) {
     let _ = run(&mut dd).success();
 }
 
-/// Whole lines that were printed so far.
+/// Rows of all complete lines printed so far.
 fn printed(tail: &Background) -> Vec<Row> {
     let text = tail.printed();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     rows(whole).unwrap()
 }
 
-/// Writes of a node to the file of this name.
+/// Number of writes of a node to the file of this name.
 fn writes(rows: &[Row], node: &str, name: &str) -> usize {
     let to = |row: &&Row| row.path.as_deref().is_some_and(|path| path.ends_with(&format!("/{name}")));
     rows.iter().filter(to).filter(|row| row.node == node && row.op == "write" && row.result == 512).count()
 }
 
 #[test]
-fn two_nodes_merged_and_followed() {
+fn two_nodes_are_merged_and_followed() {
     let place = fresh("daemons");
     let (trace, port) = (place.join("trace"), free_port());
     let server = server(port, &trace);
@@ -54,7 +54,8 @@ fn two_nodes_merged_and_followed() {
     tail.args(["tail", "-f", "--format", "json", &format!("127.0.0.1:{port}")]);
     let mut tail = Background::start(&mut tail);
 
-    // Programs of both nodes at the same time, again until tail is connected and shows both.
+    // Programs run on both nodes at the same time, repeatedly until tail is connected and shows
+    // both.
     let mut rounds = 0;
     until("tail shows writes of both nodes", || {
         assert!(tail.running(), "{}", tail.printed());
@@ -66,7 +67,7 @@ fn two_nodes_merged_and_followed() {
         let shown = printed(&tail);
         writes(&shown, "node-a", "a") > 0 && writes(&shown, "node-b", "b") > 0
     });
-    // From here on tail is connected: what happens now appears.
+    // From here on tail is connected, so new events appear.
     copy(&place, "last-a", &dirs[0], 77);
     copy(&place, "last-b", &dirs[1], 88);
     until("tail shows all writes of programs that ended", || {
@@ -77,7 +78,7 @@ fn two_nodes_merged_and_followed() {
     assert!(shown.is_sorted_by_key(|row| row.time), "tail shows the merged order");
     drop(tail.stop(Signal::TERM));
 
-    // The live part, while it grows, in another program.
+    // Another program reads the live part while it grows.
     let python = root().join("target/test-venv/bin/python");
     let live = run(Command::new(python).arg(root().join("tests/programs/live.py")).arg(&trace)).success();
     let live: usize = live.stdout.trim().parse().unwrap();
@@ -104,16 +105,16 @@ fn two_nodes_merged_and_followed() {
 }
 
 #[test]
-fn without_a_log_client_a_program_runs_untraced() {
+fn program_without_a_log_client_runs_untraced() {
     let place = fresh("daemons-none");
     copy(&place, "out-alone", &place.join("none"), 10);
     assert_eq!(fs::metadata(place.join("out-alone")).unwrap().len(), 5120);
-    assert!(!place.join("none").exists(), "a producer makes no MIOT directory");
+    assert!(!place.join("none").exists(), "a producer creates no MIOT directory");
 }
 
-/// As after an upgrade of the node to another major version, with programs that run on; and back.
+/// As after an upgrade of the node to another major version and back, with running programs.
 #[test]
-fn a_control_page_of_another_version_leaves_programs_dormant() {
+fn control_page_of_another_version_disables_recording() {
     let place = fresh("daemons-version");
     let (trace, port) = (place.join("trace"), free_port());
     let server = server(port, &trace);
@@ -138,9 +139,9 @@ fn a_control_page_of_another_version_leaves_programs_dormant() {
         names.filter(|path| path.extension().is_some_and(|end| end == "seg")).count()
     };
     assert_eq!(segments(), 0);
-    assert_eq!(fs::read(&page).unwrap(), other, "nobody but a log-client writes it");
+    assert_eq!(fs::read(&page).unwrap(), other, "only a log-client writes it");
 
-    // The program looks again now and then.
+    // The program checks again from time to time.
     let after = client(port, "node", &dir);
     until("it is recorded", || {
         program.tell("pwrite 1000");
@@ -156,18 +157,18 @@ fn a_control_page_of_another_version_leaves_programs_dormant() {
     let offsets: Vec<i64> =
         all.iter().filter(|row| row.op == "pwrite").map(|row| row.offset.unwrap()).collect();
     assert!(offsets.len() >= 1000 && offsets[0] >= 1000, "{} from {:?}", offsets.len(), offsets.first());
-    assert!(offsets.windows(2).all(|pair| pair[1] == pair[0] + 1), "all from the first on");
+    assert!(offsets.windows(2).all(|pair| pair[1] == pair[0] + 1), "all events from the first on");
 }
 
 #[test]
-fn a_program_that_outlives_the_log_client_is_not_harmed() {
+fn program_that_outlives_the_log_client_is_not_harmed() {
     let place = fresh("daemons-outlive");
     let (trace, port) = (place.join("trace"), free_port());
     let server = server(port, &trace);
     let folder = shared();
     let dir = folder.path().join("miot");
     let client = client(port, "node", &dir);
-    // Writes before and after the log-client is gone, one byte at a time.
+    // Writes before and after the end of the log-client, one byte at a time.
     let script =
         "i=0; while [ $i -lt 400 ]; do echo x; i=$((i+1)); [ -e stop ] || sleep 0.01; done > out; sync out";
     let mut shell = preloaded("sh", &dir);

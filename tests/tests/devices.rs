@@ -1,6 +1,5 @@
-//! Samples of devices, from the kernel's counters to `miot devices`: with both daemons, real writes
-//! to a disk, a log-server that is killed in between, and a FUSE file system that keeps programs
-//! waiting.
+//! Device samples from the kernel's counters to `miot devices`: with both daemons, real writes to a
+//! disk, a log-server that is killed meanwhile, and a FUSE file system that delays programs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -22,7 +21,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Rows of `devices`: end, interval, bytes written, writes, by device; in the order of the trace.
+/// Rows of `devices` by device, in stored order: end, interval, bytes written, writes.
 fn rows(trace: &Path) -> BTreeMap<String, Vec<(u64, i64, u64, u64)>> {
     let mut found: BTreeMap<String, Vec<_>> = BTreeMap::new();
     let mut last = i64::MIN;
@@ -45,7 +44,7 @@ fn rows(trace: &Path) -> BTreeMap<String, Vec<(u64, i64, u64, u64)>> {
     found
 }
 
-/// Writes completed and bytes written of a device, as the kernel counts them.
+/// Kernel counters of a device: writes completed and bytes written.
 fn counted(device: &str) -> (u64, u64) {
     let text = fs::read_to_string("/proc/diskstats").unwrap();
     let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(device)).unwrap();
@@ -53,12 +52,12 @@ fn counted(device: &str) -> (u64, u64) {
     (field(7), field(9) * 512)
 }
 
-/// A block device with a file system on it that nobody else uses: a loop device; else the disk of
+/// A block device with a file system that no other process uses: a loop device, or else the disk of
 /// the build.
 struct Disk {
     name: String,
     folder: PathBuf,
-    /// To be unmounted, and detached.
+    /// Mount to be unmounted and detached at the end.
     made: Option<String>,
 }
 
@@ -106,7 +105,7 @@ impl Drop for Disk {
 }
 
 #[test]
-fn what_the_kernel_counts_is_in_the_trace_exactly_once() {
+fn device_samples_equal_the_kernel_counters() {
     let place = fresh("devices");
     let disk = Disk::new(&place);
     disk.write(1);
@@ -119,8 +118,8 @@ fn what_the_kernel_counts_is_in_the_trace_exactly_once() {
     let has = |n: usize| Reader::open(&trace).is_ok() && rows(&trace).values().any(|rows| rows.len() >= n);
     disk.write(16);
     until("some samples are in the trace", || has(3));
-    // Samples go on while the log-server is dead; what it had and had not acknowledged is sent
-    // again.
+    // Sampling continues while the log-server is dead. Samples that it had not acknowledged are
+    // sent again.
     let (status, _) = first.stop(Signal::KILL);
     assert!(!status.success());
     disk.write(16);
@@ -134,7 +133,7 @@ fn what_the_kernel_counts_is_in_the_trace_exactly_once() {
     let all = rows(&trace);
     let samples =
         all.get(&disk.name).unwrap_or_else(|| panic!("{} is not among {:?}", disk.name, all.keys()));
-    // Each begins where the one before it ended: none is missing and none is there twice.
+    // Each sample starts at the end of the previous one, so none is missing or repeated.
     for pair in samples.windows(2) {
         assert_eq!(pair[1].0 - pair[0].0, pair[1].1 as u64, "{pair:?}");
     }
@@ -159,7 +158,7 @@ fn what_the_kernel_counts_is_in_the_trace_exactly_once() {
     assert!(text.contains(&disk.name) && text.contains("util"), "{text}");
 }
 
-/// Kind, mount and requests in flight in the samples of a device, in order of time.
+/// Kind, mount and requests in flight of the samples of a device, in order of time.
 fn in_flight(trace: &Path, device: &str) -> Vec<(String, String, u64)> {
     let mut found = Vec::new();
     for batch in Reader::open(trace).unwrap().table(Table::Devices).unwrap() {
@@ -173,14 +172,14 @@ fn in_flight(trace: &Path, device: &str) -> Vec<(String, String, u64)> {
     found
 }
 
-/// A file system that keeps programs waiting (`src/bin/reluctant.rs`), mounted where the room alone
-/// sees it. This process never looks into it: who waits for it cannot be killed.
+/// A file system that delays programs (`src/bin/reluctant.rs`), mounted where only the namespaces
+/// see it. The test itself never accesses it: a process that waits for it cannot be killed.
 struct Reluctant<'a> {
     room: &'a Namespaces,
-    /// Ends the connection with the processes that wait.
+    /// File that ends the connection together with the waiting processes.
     abort: PathBuf,
     daemon: Steered,
-    /// Who waits, here so that they are waited for after the connection has been ended.
+    /// Waiting programs, stored here so that they are waited for after the connection has ended.
     programs: Vec<Background>,
 }
 
@@ -191,7 +190,7 @@ impl Reluctant<'_> {
         let mut daemon = Command::new(env!("CARGO_BIN_EXE_reluctant"));
         let mut daemon = Steered::start(&mut room.inside(daemon.arg(name).arg(directory)));
         assert_eq!(daemon.answer(), "mounted");
-        // Device numbers are in mountinfo: nobody has to look into it.
+        // mountinfo has device numbers, so the mount need not be accessed.
         let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", room.id())).unwrap();
         let line = mounts.lines().find(|line| line.contains(&format!(" - fuse.test {name} "))).unwrap();
         let minor = line.split(' ').nth(2).unwrap().split_once(':').unwrap().1;
@@ -200,7 +199,7 @@ impl Reluctant<'_> {
         Reluctant { room, abort, daemon, programs: Vec::new() }
     }
 
-    /// Starts programs that ask for the attributes of the file.
+    /// Starts programs that request the attributes of the file.
     fn ask(&mut self, count: u64, file: &Path) {
         let stat = |_| Background::start(&mut self.room.inside(Command::new("stat").arg(file)));
         self.programs.extend((0..count).map(stat));
@@ -210,7 +209,7 @@ impl Reluctant<'_> {
     fn ended(&mut self, text: &str) {
         until("all programs that waited have ended", || !self.programs.iter_mut().any(Background::running));
         for program in self.programs.drain(..) {
-            until("a program says why", || program.printed().contains(text));
+            until("a program prints the reason", || program.printed().contains(text));
         }
     }
 
@@ -221,13 +220,13 @@ impl Reluctant<'_> {
 
 impl Drop for Reluctant<'_> {
     fn drop(&mut self) {
-        // Before programs are waited for, and before the daemon ends, which does the same.
+        // Before waiting for programs, and before the daemon ends, which would do the same.
         let _ = fs::write(&self.abort, "1");
     }
 }
 
 #[test]
-fn requests_that_wait_for_a_fuse_file_system_are_seen() {
+fn waiting_fuse_requests_are_sampled() {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
         eprintln!("NOT TESTED: devices on a FUSE file system: not root, or no /dev/fuse");
         return;
@@ -240,7 +239,7 @@ fn requests_that_wait_for_a_fuse_file_system_are_seen() {
     let (trace, dir, port) = (place.join("trace"), shared.path().join("miot"), free_port());
     let mut slow = Reluctant::mount(&room, "slow", &mounted);
     let file = mounted.join("file");
-    // It is a file system, before it begins to keep programs waiting.
+    // It must be a file system before it starts to delay programs.
     slow.ask(1, &file);
     slow.ended("regular empty file");
 
@@ -251,12 +250,12 @@ fn requests_that_wait_for_a_fuse_file_system_are_seen() {
     let expected = |count| Some(("fuse".to_owned(), mounted.display().to_string(), count));
     let last = || Reader::open(&trace).ok().and_then(|_| in_flight(&trace, "slow").pop());
     slow.ask(5, &file);
-    until("a sample tells of five", || last() == expected(5));
+    until("a sample has five requests in flight", || last() == expected(5));
     slow.daemon.send("answer");
     slow.ended("regular empty file");
-    until("a sample tells that nothing waits", || last() == expected(0));
+    until("a sample has no request in flight", || last() == expected(0));
     slow.ask(3, &file);
-    until("a sample tells of three", || last() == expected(3));
+    until("a sample has three requests in flight", || last() == expected(3));
     slow.abort();
     slow.ended("connection abort");
     client.end();
@@ -268,11 +267,10 @@ fn requests_that_wait_for_a_fuse_file_system_are_seen() {
     assert!(text.lines().any(|line| line.contains("fuse") && line.contains("slow")), "{text}");
 }
 
-/// Real NFS and Lustre, where this kernel has them. Nothing of them is mounted here: their
-/// statistics are played to the parsers, in the forms of several versions
-/// (`log-client/src/devices/`).
+/// Reports that real NFS and Lustre mounts are not tested. Their statistics are tested with
+/// composed texts of several versions (`log-client/src/devices/`).
 #[test]
-fn clients_of_nfs_and_lustre_are_said_not_to_be_tested() {
+fn nfs_and_lustre_are_reported_as_not_tested() {
     let kernel = fs::read_to_string("/proc/filesystems").unwrap();
     for name in ["nfs", "lustre"] {
         let here = kernel.lines().any(|line| line.split_whitespace().next_back() == Some(name));

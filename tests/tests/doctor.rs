@@ -1,4 +1,4 @@
-//! `miot doctor` names each problem and its fix: each problem is created here once.
+//! `miot doctor` names each problem and its fix. Each problem is created here once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-/// A node on which all is well.
+/// A healthy node.
 struct Node {
     place: PathBuf,
     dir: PathBuf,
@@ -55,7 +55,7 @@ impl Node {
         command
     }
 
-    /// Verdict and text of one check, and whether the exit code is that of problems.
+    /// Returns verdict and text of one check. Checks that the exit code matches the problems.
     fn finds(&self, command: &mut Command, check: &str) -> (String, String) {
         let output = command.output().unwrap();
         let findings: Vec<Value> = String::from_utf8(output.stdout)
@@ -91,7 +91,7 @@ impl Node {
 }
 
 #[test]
-fn a_node_on_which_all_is_well_has_no_problems() {
+fn healthy_node_has_no_problems() {
     let node = Node::new("well");
     let mut command = Command::new(&built().miot);
     let output = run(command.args(["doctor", "--config"]).arg(&node.config).env_remove("MIOT_DIR")).success();
@@ -107,7 +107,7 @@ fn a_node_on_which_all_is_well_has_no_problems() {
 }
 
 #[test]
-fn what_is_broken_is_named() {
+fn broken_node_is_diagnosed() {
     let node = Node::new("broken");
     let doctor = || node.doctor();
 
@@ -123,7 +123,8 @@ fn what_is_broken_is_named() {
     node.expect(&mut doctor(), "memory: log-client", "warning", "miot ctl");
     let _ = ctl("on");
 
-    // The MIOT directory: not in memory; nobody there; users could remove each other's files.
+    // The MIOT directory: not in memory; without a log-client; users could remove each other's
+    // files.
     let mut elsewhere = doctor();
     elsewhere.arg("--dir").arg(node.place.join("elsewhere"));
     node.expect(&mut elsewhere, "memory: mounted", "problem", "tmpfs");
@@ -140,7 +141,7 @@ fn what_is_broken_is_named() {
     node.expect(&mut limited, "limits: open files", "problem", "LimitNOFILE");
     node.expect(&mut limited, "limits: file size", "warning", "ulimit -f");
 
-    // The library: missing, of another machine, no library at all.
+    // The library: missing, for another machine, not a library.
     let hooks = node.place.join("hooks");
     fs::create_dir(&hooks).unwrap();
     node.expect(doctor().env("MIOT_HOOK_DIR", &hooks), "library: found", "problem", "miot-client");
@@ -154,7 +155,7 @@ fn what_is_broken_is_named() {
     fs::write(&file, &bytes).unwrap();
     node.expect(doctor().env("MIOT_HOOK_DIR", &hooks), "library: loads", "problem", "LD_DEBUG");
 
-    // The connection: a name that is none, a port where nobody is, somebody else's service.
+    // The connection: an invalid name, a port without a service, another service.
     let nobody = free_port();
     node.expect(
         doctor().args(["--server", "no-such-host.invalid:1"]),
@@ -174,7 +175,7 @@ fn what_is_broken_is_named() {
     node.expect(doctor().args(["--server", &at]), accepted, "problem", "MIOT protocol but HTTP");
     answer.join().unwrap();
 
-    // Disk: a spool that cannot be.
+    // Disk: an impossible spool.
     fs::write(node.place.join("file"), "").unwrap();
     node.configure(&format!("spool_dir = {:?}\n", node.place.join("file")));
     node.expect(&mut doctor(), "disk: spool", "problem", "not a directory");
@@ -193,9 +194,9 @@ fn what_is_broken_is_named() {
     node.end();
 }
 
-/// The configuration was changed, and the log-client not started again.
+/// The configuration was changed, and the log-client was not restarted.
 #[test]
-fn the_log_server_of_the_running_log_client_is_checked_and_another_in_the_configuration_named() {
+fn server_of_the_running_log_client_is_checked() {
     let node = Node::new("other-server");
     node.expect(&mut node.doctor(), "connection: log-server", "ok", "as configured");
     let nobody = free_port();
@@ -205,14 +206,14 @@ fn the_log_server_of_the_running_log_client_is_checked_and_another_in_the_config
     node.expect(&mut doctor, "connection: log-server", "warning", &format!("127.0.0.1:{}", node.port));
     node.expect(&mut doctor, "connection: log-server", "warning", &format!("localhost:{nobody}"));
     node.expect(&mut doctor, "connection: accepted", "ok", "served");
-    // What is asked for is what is checked.
+    // The requested server is the one that is checked.
     let at = format!("localhost:{nobody}");
     node.expect(node.doctor().args(["--server", &at]), "connection: reached", "problem", "firewall");
     node.end();
 }
 
 #[test]
-fn certificates_that_do_not_fit_are_named() {
+fn mismatched_certificates_are_diagnosed() {
     let node = Node::new("certificates");
     let pki = node.place.join("pki");
     let miot = |words: &[&str]| {
@@ -264,9 +265,9 @@ fn certificates_that_do_not_fit_are_named() {
 }
 
 #[test]
-fn what_is_of_another_version_is_named() {
+fn version_mismatch_is_diagnosed() {
     let node = Node::new("versions");
-    // The tool looks for the daemons beside itself.
+    // The tool looks for the daemons in its own directory.
     let bin = node.place.join("bin");
     fs::create_dir(&bin).unwrap();
     let here = |program: &Path| {
@@ -297,7 +298,7 @@ fn what_is_of_another_version_is_named() {
         node.expect(&mut doctor(), check, "ok", "same as this tool");
     }
 
-    // An upgrade replaced the file of the log-client that is at work.
+    // An upgrade replaced the file of the running log-client.
     let dir = node.dir.with_file_name("upgraded");
     fs::remove_file(bin.join("log-client")).unwrap();
     let options = client_command(&format!("127.0.0.1:{}", node.port), "n1", &dir);
@@ -309,8 +310,8 @@ fn what_is_of_another_version_is_named() {
     node.end();
 }
 
-/// The port of a log-server that does nothing but answer `miot doctor`, and whose clock is off by
-/// so much.
+/// Starts a server that only answers `miot doctor`, with a clock error of `offset`. Returns its
+/// port.
 fn server_with_clock(offset: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -334,7 +335,7 @@ fn server_with_clock(offset: Duration) -> u16 {
 }
 
 #[test]
-fn a_clock_that_is_far_off_is_named() {
+fn clock_offset_is_diagnosed() {
     let node = Node::new("clock");
     let at = format!("127.0.0.1:{}", server_with_clock(Duration::from_secs(7200)));
     node.expect(node.doctor().args(["--server", &at]), "clock: offset", "warning", "behind the log-server");

@@ -1,6 +1,6 @@
-//! A C program that uses every hooked call once and writes down what it expects: the trace says the
-//! same, the results are those of a run without the hook, and no exported function of the hook is
-//! left out.
+//! A C program that uses every hooked call once and logs the expected results. The trace has the
+//! same requests, the results equal those of a run without the hook, and every exported function of
+//! the hook is covered.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -55,7 +55,7 @@ fn notes(place: &Path) -> Vec<Vec<String>> {
     text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
 }
 
-/// What is random in the notes: the name `mkdtemp` made.
+/// Removes the random part of the notes: the name that `mkdtemp` made.
 fn steady(notes: &[Vec<String>]) -> Vec<Vec<String>> {
     let mut notes = notes.to_vec();
     for note in &mut notes {
@@ -82,7 +82,7 @@ fn said(row: &Row) -> Vec<String> {
 }
 
 #[test]
-fn the_trace_says_what_the_program_did() {
+fn trace_equals_the_program_log() {
     let place = place("every-call");
     let program = program(&place);
     let arguments = [program.as_os_str(), place.join("notes").as_os_str()].map(std::ffi::OsString::from);
@@ -101,7 +101,7 @@ fn the_trace_says_what_the_program_did() {
     let alike = |want: &[String], have: &[String]| want.iter().zip(have).all(|(w, h)| w == "?" || w == h);
     let (mut at, mut missing) = (0, 0);
     for (number, want) in expected.iter().enumerate() {
-        // An event that is wrong or missing must not spoil the rest: look for the next that fits.
+        // A wrong or missing event must not shift the rest: search for the next matching one.
         match found[at..].iter().take(8).position(|have| alike(want, have)) {
             Some(skipped) => {
                 for extra in &found[at..at + skipped] {
@@ -122,7 +122,7 @@ fn the_trace_says_what_the_program_did() {
 }
 
 #[test]
-fn every_operation_and_every_exported_function_is_used() {
+fn every_operation_and_exported_function_is_used() {
     let place = place("every-export");
     let program = program(&place);
     let _ = run(Command::new(&program).arg(place.join("notes")).current_dir(place.join("work"))).success();
@@ -130,7 +130,7 @@ fn every_operation_and_every_exported_function_is_used() {
         notes(&place).into_iter().map(|n| (n[0].clone(), n[1].clone())).collect();
     let layers = [("stdio", op::Layer::Stdio), ("posix", op::Layer::Posix)];
     let unused: Vec<&str> = op::all_operations()
-        // tests/tests/asynchronous
+        // Covered by tests/tests/asynchronous.
         .filter(|row| !["libaio_", "uring_"].iter().any(|start| row.name.starts_with(start)))
         .filter(|row| {
             layers.iter().any(|(name, layer)| {

@@ -1,5 +1,5 @@
-//! The ways to trace everything on a node, docs/guide/node-wide.md. Slurm and PBS themselves do not
-//! run here: their scripts are run as they would.
+//! Ways to trace all programs of a node (docs/guide/node-wide.md). Slurm and PBS do not run here;
+//! their scripts are run in the same way as they would run them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -38,7 +38,8 @@ impl Node {
         Node { place, dir, server, client, _shared: shared }
     }
 
-    /// A shell script with the variables by which the node's files find the library and the node.
+    /// Runs a shell script with the variables by which the node's files find the library and the
+    /// MIOT directory.
     fn shell(&self, shell: &str, script: &str) -> Command {
         let mut command = Command::new(shell);
         command.args(["-c", script]).current_dir(&self.place).env_remove("LD_PRELOAD");
@@ -47,7 +48,7 @@ impl Node {
         command
     }
 
-    /// Names of the files in `place` that the trace tells of.
+    /// Names of the files in `place` that the trace contains.
     fn end(self) -> Vec<String> {
         assert!(self.client.stop(Signal::TERM).0.success());
         assert!(self.server.stop(Signal::TERM).0.success());
@@ -62,7 +63,7 @@ impl Node {
 }
 
 #[test]
-fn shells_with_the_profile_trace_what_they_start() {
+fn shells_with_the_profile_trace_their_programs() {
     let node = Node::new("profile", |_| {});
     let profile = deployed("profile.d-miot.sh");
     let with = |shell: &str, name: &str, before: &str| {
@@ -84,7 +85,7 @@ fn shells_with_the_profile_trace_what_they_start() {
 }
 
 #[test]
-fn a_loaded_module_traces_until_it_is_unloaded() {
+fn module_traces_until_it_is_unloaded() {
     let init = ["/usr/share/modules/init/bash", "/usr/share/Modules/init/bash"];
     let init = init.into_iter().find(|path| Path::new(path).exists());
     let init = init.expect("no environment-modules: run tests/setup.sh");
@@ -101,15 +102,16 @@ fn a_loaded_module_traces_until_it_is_unloaded() {
     let output = run(&mut node.shell("bash", &script));
     assert!(output.stdout.contains("not installed"), "{}\n{}", output.stdout, output.stderr);
     assert_eq!(output.stdout.lines().filter(|line| *line == "[]").count(), 2, "{}", output.stdout);
-    // The module command that unloads is itself a program that is traced.
+    // The module command that unloads is itself a traced program.
     let names = node.end();
     let touched: Vec<_> = names.iter().filter(|name| !name.contains("module")).collect();
     assert_eq!(touched, ["loaded"], "{names:?}");
 }
 
-/// As slurmd does: runs the script in the task's environment, and sets what it prints as `export`.
+/// Like slurmd: runs the script in the task's environment, and sets the variables that it prints as
+/// `export`.
 #[test]
-fn tasks_of_slurm_are_traced_as_their_prolog_says() {
+fn slurm_prolog_traces_tasks() {
     let node = Node::new("slurm", |_| {});
     let prolog = deployed("slurm-taskprolog.sh");
     let task = |name: &str, env: &str| {
@@ -124,7 +126,7 @@ fn tasks_of_slurm_are_traced_as_their_prolog_says() {
     task("not", "export MIOT_TRACE=off;");
     task("not-by-default", "export MIOT_DEFAULT=off;");
     task("by-comment", "export MIOT_DEFAULT=off SLURM_JOB_COMMENT=a,miot;");
-    // An epilog that failed would drain the node: it does not, also where there is no log-client.
+    // A failing epilog would drain the node. It must not fail, even without a log-client.
     let epilog = deployed("slurm-epilog.sh");
     let path = format!("PATH={}:$PATH;", built().folder.display());
     for env in ["", "MIOT_DIR=/nonexistent;"] {
@@ -134,7 +136,7 @@ fn tasks_of_slurm_are_traced_as_their_prolog_says() {
 }
 
 #[test]
-fn the_hook_of_pbs_adds_the_library() {
+fn pbs_hook_adds_the_library() {
     let script = format!(
         "import importlib.util, sys\n\
          spec = importlib.util.spec_from_file_location('hook', {:?})\n\
@@ -151,10 +153,9 @@ fn the_hook_of_pbs_adds_the_library() {
     let _ = run(Command::new("python3").args(["-B", "-c", &script])).success();
 }
 
-/// In a mount namespace of its own, in which `/etc/ld.so.preload` is another file: **never the
-/// machine's own**.
+/// In a mount namespace in which `/etc/ld.so.preload` is another file: **never the machine's own**.
 #[test]
-fn everything_is_traced_by_the_loader_but_those_who_are_left_out() {
+fn loader_traces_all_programs_except_excluded_ones() {
     let before = fs::read("/etc/ld.so.preload").ok();
     let node = Node::new("preload", |command| {
         command.env("MIOT_CLIENT_EXCLUDE_PROGRAMS", "[\"mkdir\", \"/nonexistent/touch\"]");
@@ -165,8 +166,7 @@ fn everything_is_traced_by_the_loader_but_those_who_are_left_out() {
         println!("NOT TESTED HERE: only root can have a mount namespace in which programs of others run");
         return;
     }
-    // The folder of the machine's /etc is covered by a copy of what is in it, so that nothing of it
-    // is touched.
+    // A copy covers the machine's /etc, so that none of its files are changed.
     let script = "mount -t tmpfs none /mnt && mkdir /mnt/etc && cp -a /etc/. /mnt/etc/ && mount --bind /mnt/etc /etc && \
                   echo \"$MIOT_LIBRARY\" > /etc/ld.so.preload && \
                   touch traced && mkdir left-out && \

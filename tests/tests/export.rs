@@ -1,4 +1,4 @@
-//! Exports, read by other people's programs and compared with what `miot cat` prints, row by row.
+//! Exports are read by independent programs and compared with `miot cat`, row by row.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -31,8 +31,8 @@ fn export(trace: &Path, format: &str, to: &Path, more: &[&str]) -> Ended {
     miot(&[&["export", "--format", format, "-o", to.to_str().unwrap()], more].concat(), trace)
 }
 
-/// Runs a program of `tests/programs` with the Python that has babeltrace2's library; what it
-/// prints.
+/// Runs a program of `tests/programs` with the Python that has babeltrace2's library. Returns its
+/// output.
 fn python(program: &str, words: &[&Path]) -> Value {
     let script = root().join("tests/programs").join(program);
     let ended = run(Command::new("/usr/bin/python3").arg(script).args(words)).success();
@@ -40,14 +40,15 @@ fn python(program: &str, words: &[&Path]) -> Value {
     serde_json::from_str(&ended.stdout).unwrap_or_else(|e| panic!("{e}: {}", ended.stdout))
 }
 
-/// What `miot cat` prints, in a file.
+/// Writes the output of `miot cat` to a file.
 fn rows(place: &Path, trace: &Path) -> PathBuf {
     let path = place.join("rows.json");
     fs::write(&path, miot(&["cat", "--format", "json"], trace).success().stdout).unwrap();
     path
 }
 
-/// CTF and JSON trace events of a trace hold its rows. Returns what the checks say.
+/// Checks that CTF and JSON trace events of a trace hold its rows. Returns the results of the
+/// checks.
 fn agree(place: &Path, trace: &Path) -> [Value; 2] {
     let rows = rows(place, trace);
     let count = fs::read_to_string(&rows).unwrap().lines().count();
@@ -60,10 +61,10 @@ fn agree(place: &Path, trace: &Path) -> [Value; 2] {
     [python("ctf.py", &[&ctf, &rows]), python("perfetto.py", &[&json, &rows])]
 }
 
-/// Several processes and threads, standard I/O, a path that is not UTF-8 and one with a line end,
+/// Several processes and threads, standard I/O, a path that is not UTF-8, one with a newline, and
 /// failures.
 #[test]
-fn rows_of_programs_are_what_other_readers_find() {
+fn exports_of_programs_agree_with_other_readers() {
     let place = fresh("export-programs");
     let work = place.join("work");
     fs::create_dir(&work).unwrap();
@@ -87,7 +88,7 @@ lines'; ls -l | wc -l";
     assert!(all.lines().count() >= 9);
     assert_eq!(exported(&[&chosen[..], &["--format", "jsonl"]].concat()), all);
 
-    // Half the time, and three columns of it.
+    // Half of the time span and three columns.
     let events: Vec<Value> =
         cat(&["--format", "json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let middle = events[events.len() / 2]["time"].as_str().unwrap();
@@ -106,8 +107,8 @@ lines'; ls -l | wc -l";
     assert_eq!(csv, "op,length\n".to_owned() + &"write,4096\n".repeat(9));
 }
 
-/// Calls within calls of four ranks are drawn within them; requests under way at once are not drawn
-/// over each other.
+/// Nested calls of four ranks are drawn inside each other. Concurrent requests are not drawn over
+/// each other.
 #[test]
 fn nested_and_asynchronous_requests_are_drawn() {
     let place = fresh("export-mpi");
@@ -130,7 +131,7 @@ fn nested_and_asynchronous_requests_are_drawn() {
     assert!(perfetto["phases"]["b"].as_u64() >= Some(10), "{perfetto}");
 }
 
-/// Eight blocks written and read, worked out by hand: two files of one process and one of another.
+/// Eight blocks written and read, derived by hand: two files of one process and one of another.
 #[test]
 fn known_requests_are_known_records() {
     let place = fresh("export-miller");
@@ -144,7 +145,7 @@ fn known_requests_are_known_records() {
     let said = export(&trace, "miller", &out, &only).success().stderr;
     assert!(said.contains("16 records; skipped: 0 failed requests"), "{said}");
     let text = fs::read_to_string(&out).unwrap();
-    // Type, compression, and the words that are there of offset and length.
+    // Type, compression, and the words present of offset and length.
     let shown: Vec<String> = text
         .lines()
         .filter(|line| !line.starts_with("FF"))
@@ -157,8 +158,8 @@ fn known_requests_are_known_records() {
         .collect();
     let mut expected = vec!["C0 20 0 3E8".to_owned()];
     expected.extend(std::iter::repeat_n("C0 EC".to_owned(), 7));
-    // 0x23: offset and length in blocks; the second file of the process, by its own number; then
-    // the two in turn.
+    // 0x23: offset and length in blocks; the second file of the process, with its own number; then
+    // both alternate.
     expected.extend(
         ["80 23 2 1", "C0 2A 0 1", "80 6C", "C0 6C", "80 6C", "C0 6C", "80 6C", "C0 6C"].map(str::to_owned),
     );
@@ -166,7 +167,7 @@ fn known_requests_are_known_records() {
     let named = |name: &str| text.lines().filter(|line| line.ends_with(&format!("/work/{name}"))).count();
     assert_eq!((named("odd"), named("even")), (2, 1), "{text}");
 
-    // As a trace again it has the same requests, and the same records.
+    // Imported as a trace, it has the same requests and the same records.
     let import = |file: &Path, more: &[&str]| {
         let again = place.join("again");
         let _ = fs::remove_dir_all(&again);
@@ -202,16 +203,16 @@ fn known_requests_are_known_records() {
     let (refused, again) = import(&damaged, &["--on-error", "stop"]);
     assert!(refused.code() == 1 && refused.stderr.contains("damaged.miller, line 1"), "{}", refused.stderr);
     assert!(refused.stderr.contains("expected") && !again.exists(), "{}", refused.stderr);
-    // The first record of a file is gone, and with it three that follow from it.
+    // Without the first record of a file, three more records that depend on it are skipped.
     let (skipped, _) = import(&damaged, &[]);
     let skipped = skipped.success().stdout;
     assert!(skipped.starts_with("12 requests") && skipped.contains("4 of 2"), "{skipped}");
 }
 
-/// Rows that no program makes: late ones, before 1970, at the end of time, unknown operations,
-/// names with anything in them; and losses, also of a node without any event.
+/// Rows that no program produces: late ones, before 1970, at the end of time, unknown operations,
+/// names of any bytes; and losses, also of a node without events.
 #[test]
-fn absurd_rows_and_losses_are_exported() {
+fn unusual_rows_and_losses_are_exported() {
     let place = fresh("export-absurd");
     let trace = place.join("trace");
     let late = 1 << 7;
@@ -264,7 +265,7 @@ fn absurd_rows_and_losses_are_exported() {
 }
 
 #[test]
-fn an_export_is_there_whole_or_not_at_all() {
+fn export_is_complete_or_absent() {
     let place = fresh("export-refused");
     let trace = place.join("trace");
     let rows: Vec<_> = (0..20_000).map(|time| (time, "a", "read", 0)).collect();
@@ -290,7 +291,7 @@ fn an_export_is_there_whole_or_not_at_all() {
     let ended = export(&place, "csv", &place.join("x"), &[]);
     assert!(ended.code() == 1 && ended.stderr.contains("is not a MIOT trace"), "{}", ended.stderr);
 
-    // A part that is damaged in its middle.
+    // A part with damage in the middle.
     let damaged = place.join("damaged");
     forge(&damaged, &rows, &[]);
     let _ = Writer::open(&damaged, Options::default()).unwrap().0.finish().unwrap();
@@ -305,7 +306,7 @@ fn an_export_is_there_whole_or_not_at_all() {
     }
     assert!(!place.join("x").exists() && !place.join("x.partial").exists());
 
-    // A disk that is full.
+    // A full disk.
     let Some(room) = Namespaces::new(&["--mount"]) else { return };
     let disk = place.join("disk");
     fs::create_dir(&disk).unwrap();
@@ -320,19 +321,23 @@ fn an_export_is_there_whole_or_not_at_all() {
         assert!(ended.stderr.contains("choose another directory"), "{}", ended.stderr);
         let mut list = Command::new("ls");
         list.arg("-A").arg(&disk);
-        assert_eq!(run(&mut room.inside(&list)).success().stdout, "", "{format}: what was made is removed");
+        assert_eq!(
+            run(&mut room.inside(&list)).success().stdout,
+            "",
+            "{format}: the incomplete export is removed"
+        );
     }
 }
 
-/// Everything was read but rows of side tables, which a forged trace does not have.
+/// Checks that all rows were read except those of side tables, which a forged trace does not have.
 fn without_side_tables(ended: Ended) -> Ended {
     assert_eq!(ended.code(), 4, "{}", ended.stderr);
     assert!(ended.stderr.contains("rows for process 1 to"), "{}", ended.stderr);
     ended
 }
 
-/// A trace of events (time, node, operation, flags), in the order in which they are given, and of
-/// losses (time, node, place, count).
+/// Writes a trace of events (time, node, operation, flags) in this order, and of losses (time,
+/// node, place, count).
 fn forge(trace: &Path, events: &[(i64, &str, &str, u16)], losses: &[(i64, &str, &str, u64)]) {
     let mut writer = Writer::create(trace, Options::default()).unwrap();
     let time = |times: Vec<i64>| -> ArrayRef {
@@ -389,7 +394,7 @@ fn forge(trace: &Path, events: &[(i64, &str, &str, u16)], losses: &[(i64, &str, 
             if let Some(at) = names.iter().position(|(name, _)| name == field.name()) {
                 return names.swap_remove(at).1;
             }
-            // Every other column at its end, or its absence.
+            // All other columns have their extreme value or are absent.
             match (field.name().as_str(), field.data_type()) {
                 ("file", _) => Arc::new(UInt64Array::from(vec![1; count])) as ArrayRef,
                 ("offset", _) => Arc::new(Int64Array::from(vec![i64::MIN; count])),
@@ -405,6 +410,6 @@ fn forge(trace: &Path, events: &[(i64, &str, &str, u16)], losses: &[(i64, &str, 
         let columns = columns.collect();
         writer.append(Table::Events, &RecordBatch::try_new(schema, columns).unwrap()).unwrap();
     }
-    // A live part has its rows as they came.
+    // A live part keeps its rows in order of arrival.
     writer.commit().unwrap();
 }

@@ -1,6 +1,6 @@
-//! Programs of other people, each plain and hooked in the same run: the short set of
-//! `tests/foreign.sh`, which installs nothing here and says what it could not test.
-//! `tests/setup.sh` has what it needs.
+//! Third-party programs, each run without and with the hook: the short set of `tests/foreign.sh`,
+//! which installs nothing here and reports what it could not test. `tests/setup.sh` installs its
+//! dependencies.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

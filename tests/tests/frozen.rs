@@ -1,8 +1,8 @@
-//! Producers that are stopped, also between the completion time of a record and its commit: no
-//! event is ever delivered below a promise of its node, none is late, none is lost, and the others
-//! wait for seconds, not for ever.
+//! Producers that are stopped, also between the completion time of a record and its commit. No
+//! event is older than an earlier watermark of its node, none is late and none is lost, and the
+//! others wait only for seconds.
 //!
-//! What is random begins with `MIOT_SEED`, which is printed.
+//! The random seed is `MIOT_SEED`, which is printed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -43,7 +43,7 @@ impl Node {
         let client =
             Background::start(command.arg(format!("127.0.0.1:{}", proxy.port)).arg("--dir").arg(&dir));
         until("the log-client has made its control page", || dir.join(FILE).exists());
-        until("the log-client promises something", || proxy.seen().watermark.is_some());
+        until("the log-client has sent a watermark", || proxy.seen().watermark.is_some());
         Node { trace, dir, server, client, proxy, _shared: shared }
     }
 
@@ -53,7 +53,7 @@ impl Node {
         command
     }
 
-    /// The end of both daemons, and the events, of which none is late and none was below a promise.
+    /// Stops both daemons and returns the events. None is late, and none is older than a watermark.
     fn end(self) -> Vec<Row> {
         self.client.end();
         self.server.end();
@@ -73,14 +73,14 @@ fn tell(process: &Background, signal: Signal) {
     kill_process(Pid::from_raw(process.id() as i32).unwrap(), signal).unwrap();
 }
 
-/// The state of a process as `/proc` shows it.
+/// State of a process in `/proc`.
 fn state(process: &Background) -> char {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
     stat[stat.rfind(')').unwrap() + 2..].chars().next().unwrap()
 }
 
 #[test]
-fn what_completed_before_a_stop_is_not_delivered_below_a_promise() {
+fn stopped_producer_delivers_no_event_below_a_watermark() {
     const TIMES: usize = 4;
     let node = Node::start("between");
     let words = ["freeze".to_owned(), TIMES.to_string()];
@@ -90,13 +90,12 @@ fn what_completed_before_a_stop_is_not_delivered_below_a_promise() {
         until("it has stopped itself", || {
             frozen.printed().lines().count() >= time && frozen.running() && state(&frozen) == 'T'
         });
-        // Others record, and arrive; what they did after the stop is not promised to be all there
-        // is, yet.
+        // Other programs record, and their events arrive. The watermark does not pass the stop yet.
         let before = node.proxy.seen();
         let _ = run(&mut node.command(env!("CARGO_BIN_EXE_producer"), &["2", "1000"])).success();
         until("the others' events arrive", || node.proxy.seen().events >= before.events + 2002);
         if time < TIMES {
-            until("the node says that it waits", || node.proxy.seen().repeated >= before.repeated + 2);
+            until("the node repeats its watermark", || node.proxy.seen().repeated >= before.repeated + 2);
         } else {
             until("the node waits no longer", || {
                 let seen = node.proxy.seen();
@@ -115,7 +114,7 @@ fn what_completed_before_a_stop_is_not_delivered_below_a_promise() {
 }
 
 #[test]
-fn a_process_stopped_at_any_moments_loses_nothing_and_is_never_late() {
+fn producer_stopped_at_random_loses_no_event() {
     const STOPS: u64 = 300;
     let mut random = Random::new("stops");
     let node = Node::start("anywhere");
@@ -130,7 +129,7 @@ fn a_process_stopped_at_any_moments_loses_nothing_and_is_never_late() {
         tell(&stopped, Signal::CONT);
         std::thread::sleep(Duration::from_micros(random.below(256)));
     }
-    until("it has said all", || stopped.printed().lines().count() == 3 && !stopped.running());
+    until("it has printed everything", || stopped.printed().lines().count() == 3 && !stopped.running());
     let said = stopped.printed();
     assert_eq!(said.lines().filter(|line| line.ends_with(" 0")).count(), 3, "refused: {said}");
     assert_eq!(node.end().len(), 3 * 100_001);

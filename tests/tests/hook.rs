@@ -1,5 +1,5 @@
-//! A program cannot tell that it is traced: return values, errno, output, exit codes and signals
-//! are those of a run without the hook; and what it did is in the trace, whatever way it ended.
+//! Tracing is transparent: return values, errno, output, exit codes and signals equal those of a
+//! run without the hook. The trace has the program's requests, regardless of how it ended.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -31,7 +31,7 @@ impl Place {
         work
     }
 
-    /// Runs `semantics CASE` without and with the hook; both must look the same from outside.
+    /// Runs `semantics CASE` without and with the hook, and compares the visible results.
     fn same(&self, case: &str, environment: &[(&str, &str)]) -> (Ended, Vec<Row>) {
         let without = run(Command::new(&self.program)
             .arg(case)
@@ -53,13 +53,13 @@ fn writes(rows: &[Row], name: &str) -> usize {
 }
 
 #[test]
-fn return_values_and_errno() {
+fn return_values_and_errno_are_unchanged() {
     let (_, rows) = Place::new("errno").same("errno", &[]);
     assert!(rows.iter().any(|row| row.result == -i64::from(libc::EBADF)));
 }
 
 #[test]
-fn fork_vfork_exec_spawn_exit_and_kill() {
+fn fork_vfork_exec_spawn_exit_and_kill_are_unchanged() {
     let (_, rows) = Place::new("children").same("children", &[]);
     for name in ["forked", "left", "killed", "vforked", "parent", "spawned", "grandchild", "executed"] {
         assert_eq!(writes(&rows, name), 100, "{name}");
@@ -67,14 +67,14 @@ fn fork_vfork_exec_spawn_exit_and_kill() {
 }
 
 #[test]
-fn hundreds_of_threads_that_come_and_go() {
+fn hundreds_of_short_threads_are_recorded() {
     let (_, rows) = Place::new("threads").same("threads", &[]);
     let lost: usize = (0..200).filter(|i| writes(&rows, &format!("t{i}")) != 300).count();
     assert_eq!(lost, 0, "threads whose writes are not all in the trace");
 }
 
 #[test]
-fn cancellation_of_a_blocked_read() {
+fn cancellation_of_a_blocked_read_works() {
     let (ended, rows) = Place::new("cancellation").same("cancellation", &[]);
     assert!(ended.stdout.contains("cancelled 1 cleaned 1\nnot cancelled: 1"), "{}", ended.stdout);
     assert_eq!(writes(&rows, "after-cancel"), 100);
@@ -91,19 +91,19 @@ fn exceptions_pass_through_a_hook() {
     assert_eq!((traced.stdout.as_str(), traced.code()), (without.stdout.as_str(), 0));
     let rows = events(&trace);
     assert_eq!(writes(&rows, "after"), 10);
-    // They never returned, and nobody died in them.
+    // They never returned, and no thread died in them.
     assert_eq!(rows.iter().filter(|row| row.op == "scandir").count(), 0, "{rows:#?}");
 }
 
 #[test]
-fn signal_handlers_that_do_io() {
+fn signal_handlers_may_do_io() {
     let (_, rows) = Place::new("signals").same("signals", &[]);
     assert_eq!(writes(&rows, "between"), 100_000);
     assert_eq!(writes(&rows, "in-handler"), 1001);
 }
 
 #[test]
-fn io_before_main_and_after_exit() {
+fn io_before_main_and_after_exit_works() {
     let (_, rows) = Place::new("atexit").same("atexit", &[("EARLY", "1")]);
     for name in ["before-main", "main", "at-exit", "after-main"] {
         assert_eq!(writes(&rows, name), 100, "{name}");
@@ -111,7 +111,7 @@ fn io_before_main_and_after_exit() {
 }
 
 #[test]
-fn every_way_to_end() {
+fn every_way_to_end_works() {
     for case in ["abort", "segfault", "kill", "quick_exit"] {
         let (_, rows) = Place::new(case).same(case, &[]);
         assert_eq!(writes(&rows, "main"), 100, "{case}");
@@ -132,7 +132,7 @@ fn inherited_descriptors_are_known_by_path() {
     let trace = place.top.join("trace");
     let traced = run(&mut command(&place.work(), &trace, &words));
     assert_eq!((&traced.stdout, traced.code()), (&without.stdout, 0));
-    // How far `head` left the descriptor is its own affair: the program says where it found it.
+    // The position where `head` left the descriptor is unspecified, so the program reports it.
     let position =
         traced.stdout.lines().next().and_then(|line| line.split(' ').nth(1)).and_then(|n| n.parse().ok());
     assert!(position.is_some(), "{}", traced.stdout);

@@ -1,9 +1,10 @@
-//! Processes that scribble over their segments, cut them, flood, forge; files in the MIOT directory
-//! that no producer makes. The daemons are real and go on; an honest process beside them is
-//! recorded completely; what makes no sense is counted; nothing is left behind, and nothing is held
-//! to be another user's doing.
+//! Processes that overwrite their segments, truncate them, flood them or forge them, and files in
+//! the MIOT directory that no producer creates.
 //!
-//! What is random begins with `MIOT_SEED`, which is printed.
+//! The daemons are real and continue. A valid process beside them is recorded completely. Invalid
+//! records are counted, no file remains, and no event is attributed to another user.
+//!
+//! The random seed is `MIOT_SEED`, which is printed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -55,7 +56,7 @@ impl Node {
         let client = Background::start(command.arg("--dir").arg(&dir));
         let node = Node { trace, dir, server, client, _shared: shared };
         until("the log-client has made its control page", || node.sweeps() > 0);
-        // As the directory of a node is, for everybody.
+        // The directory of a node has these permissions, so that all users can record.
         fs::set_permissions(&node.dir, fs::Permissions::from_mode(0o1777)).unwrap();
         node
     }
@@ -66,7 +67,7 @@ impl Node {
             .map_or(0, |word| u64::from_le_bytes(word.try_into().unwrap()))
     }
 
-    /// The log-client sweeps, and goes on sweeping.
+    /// Checks that the log-client continues to sweep.
     fn is_alive(&mut self) {
         let before = self.sweeps();
         until("the log-client sweeps", || {
@@ -91,7 +92,7 @@ impl Node {
         Background::start(&mut command)
     }
 
-    /// Records from the beginning to the end beside whatever else there is; nothing is refused.
+    /// Runs a valid producer to its end beside the hostile ones. No request may be refused.
     fn honest(&self, events: u64) {
         let words = [THREADS.to_string(), events.to_string()];
         let said = run(&mut self.command(env!("CARGO_BIN_EXE_producer"), &words)).success().stdout;
@@ -107,7 +108,7 @@ impl Node {
         entries.filter(|path| path.extension().is_some_and(|suffix| suffix == "seg")).collect()
     }
 
-    /// Both daemons end in order. The trace, and what the log-client said.
+    /// Stops both daemons in order. Returns the trace and the log of the log-client.
     fn end(self) -> (PathBuf, String) {
         let said = self.client.end();
         self.server.end();
@@ -116,8 +117,8 @@ impl Node {
     }
 }
 
-/// Each of the honest processes is in the trace, complete, unchanged and in order, and that is all
-/// there is of them.
+/// Checks that each valid process is in the trace completely, unchanged, in order, and without
+/// additional events.
 fn judge(rows: &[Row], processes: usize, events: u64) {
     let mut seen: Vec<(u64, u64)> = Vec::new();
     let synthetic = |row: &&Row| row.path.as_deref().is_some_and(|path| path.starts_with("/synthetic/"));
@@ -167,7 +168,7 @@ fn arrow_strings(batch: &RecordBatch, name: &str) -> Vec<String> {
     }
 }
 
-/// User and process id of the processes of a trace, by their id in it.
+/// User and process id of the processes of a trace, by their number in it.
 fn users(trace: &Path) -> Vec<(u64, u32, u32)> {
     let batches = Reader::open(trace).unwrap().table(Table::Processes).unwrap();
     let rows = |batch: &RecordBatch| -> Vec<(u64, u32, u32)> {
@@ -180,14 +181,14 @@ fn users(trace: &Path) -> Vec<(u64, u32, u32)> {
 }
 
 #[test]
-fn an_honest_process_is_recorded_completely_beside_hostile_ones() {
+fn valid_process_is_complete_beside_hostile_ones() {
     const EVENTS: u64 = 30_000;
     let seed = seed("hostile");
     let mut node = Node::start("processes");
     let ways = ["resize", "scribble", "flood", "churn"];
     let start = |node: &Node, way: &str, round: u64| {
         let mut started = node.hostile(&[way.to_owned(), (seed + round).to_string()]);
-        // It may even end at once: who scribbles over the table of its lanes risks his own life.
+        // It may even end at once: a process that overwrites its table of lanes may crash.
         until("the hostile process is at work", || !started.printed().is_empty() || !started.running());
         started
     };
@@ -226,10 +227,10 @@ fn an_honest_process_is_recorded_completely_beside_hostile_ones() {
 }
 
 #[test]
-fn files_that_no_producer_makes_are_left_alone() {
+fn files_that_no_producer_creates_are_ignored() {
     const EVENTS: u64 = 2000;
     let mut node = Node::start("files");
-    // A process that lives: the log-client cannot know that these are not its own.
+    // A running process: the log-client cannot know that these files are not its own.
     let pid = std::process::id();
     let mut names = (0..).map(|nonce| forged::path(&node.dir, pid, nonce));
     let mut next = || names.next().unwrap();
@@ -262,19 +263,19 @@ fn files_that_no_producer_makes_are_left_alone() {
     for bytes in [0, 7, 100, 8192] {
         fs::write(next(), vec![0; bytes]).unwrap();
     }
-    // Sound but for the name: another process, another nonce.
+    // Valid except for the name: another process, another nonce.
     let other = Forged::new(&node.dir, pid, 0x1000).unwrap();
     fs::rename(other.path(), forged::path(&node.dir, 1, 0x1000)).unwrap();
     let other_nonce = Forged::new(&node.dir, pid, 0x1001).unwrap();
     fs::rename(other_nonce.path(), forged::path(&node.dir, pid, 0x1002)).unwrap();
-    // What is not named like a segment is nobody's business.
+    // A file whose name is not that of a segment is ignored.
     fs::write(node.dir.join("1-00000000000000FF.seg"), [0; 100]).unwrap();
     fs::write(node.dir.join("notes.txt"), "hello").unwrap();
 
     node.honest(EVENTS);
     node.is_alive();
     drop((other, other_nonce));
-    // Nobody has them open: nobody misses them. What is no file is not ours to remove.
+    // Files that no process has open are removed. Entries that are not files remain.
     until("dead files are removed", || node.segments().len() == odd.len() + 1);
     for path in &odd {
         assert!(path.symlink_metadata().is_ok(), "{} is gone", path.display());
@@ -290,7 +291,7 @@ fn files_that_no_producer_makes_are_left_alone() {
 }
 
 #[test]
-fn what_a_user_forges_is_not_held_to_be_another_users() {
+fn forged_segment_is_not_attributed_to_another_user() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("NOT TESTED without root: segments of other users");
         return;
@@ -308,16 +309,19 @@ fn what_a_user_forges_is_not_held_to_be_another_users() {
         until("the segment is there", || forged.printed().contains("forged"));
         forged
     };
-    // A process of root, and one of a user who says that he is it.
+    // A process of root, and a process of another user that claims its process id.
     let mut idle = Command::new("sleep");
     let living = Background::start(idle.arg("1000"));
     let liar = forge(Some(NOBODY), 7, living.id(), 1);
-    until("the log-client has seen the lie", || node.client.printed().contains("another user's process"));
-    assert!(forged::path(&node.dir, living.id(), 1).exists(), "as long as somebody holds it");
+    until("the log-client has detected the forged owner", || {
+        node.client.printed().contains("another user's process")
+    });
+    assert!(forged::path(&node.dir, living.id(), 1).exists(), "as long as a process holds it");
     drop(liar);
-    until("the lie is removed with its maker", || node.segments().is_empty());
+    until("the forged segment is removed with its creator", || node.segments().is_empty());
 
-    // A process of root that ended, and a user who takes its name: the file is his all the same.
+    // A process of root that has ended, and a user who takes its process id: the file still belongs
+    // to the user.
     let mut past = forge(None, 5, 3_999_999, NONCE);
     assert_eq!(forged::path(&node.dir, 3_999_999, NONCE).symlink_metadata().map_or(0, |file| file.uid()), 0);
     until("the log-client has read it, since there is no such process", || node.segments().is_empty());
@@ -340,5 +344,5 @@ fn what_a_user_forges_is_not_held_to_be_another_users() {
     assert_eq!(claims, [(0, 5), (NOBODY, 9)]);
     let lies =
         users(&trace).into_iter().filter(|(_, uid, pid)| *uid == NOBODY && *pid == living.id()).count();
-    assert_eq!(lies, 0, "the lie is not in the trace");
+    assert_eq!(lies, 0, "the forged owner is not in the trace");
 }

@@ -1,8 +1,8 @@
-//! What a process belongs to is in the trace: job, step, rank, user, control group.
+//! The trace has the job, step, rank, user and control group of a process.
 //!
-//! Batch systems are played by the variables that their documentation says they set: **no Slurm,
-//! PBS or Flux runs here**. The launcher of parallel programs (MPICH's, Open MPI's is played) and
-//! the control group are real.
+//! Batch systems are simulated by the variables that they document: **no Slurm, PBS or Flux runs
+//! here**. The launcher of parallel programs is real for MPICH and simulated for Open MPI. The
+//! control group is real.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -20,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A row of `processes`, of those whose program is `exe`.
+/// A row of `processes` whose program is `exe`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Found {
     job: Option<String>,
@@ -41,7 +41,7 @@ fn text(batch: &RecordBatch, name: &str, row: usize) -> Option<String> {
     column.is_valid(row).then(|| column.value(row).to_owned())
 }
 
-/// Rows of processes whose executable ends in `exe`.
+/// Rows of processes whose executable ends with `exe`.
 fn processes(trace: &Path, exe: &str) -> Vec<Found> {
     let mut found = Vec::new();
     for batch in Reader::open(trace).unwrap().table(Table::Processes).unwrap() {
@@ -62,8 +62,8 @@ fn processes(trace: &Path, exe: &str) -> Vec<Found> {
     found
 }
 
-/// Variables by which jobs and ranks are known; what the test's own environment has of them would
-/// tell of another.
+/// Variables that identify jobs and ranks. They are removed from the test's environment, in which
+/// they would name another job.
 const KNOWN: [&str; 16] = [
     "MIOT_JOB",
     "SLURM_JOB_ID",
@@ -92,19 +92,19 @@ fn traced(trace: &Path, words: &[&str], env: &[(&str, &str)]) {
     let _ = run(&mut command).success();
 }
 
-/// The name of the user who runs this, by another program.
+/// Name of the user who runs the test, from another program.
 fn user() -> String {
     run(Command::new("id").arg("-un")).success().stdout.trim().to_owned()
 }
 
-/// Long enough to be found alive.
+/// Runs long enough to be found while it runs.
 const SCRIPT: &str = "echo x > /dev/shm/miot-jobs-$$; rm /dev/shm/miot-jobs-$$; sleep 0.3; cat /etc/hostname";
 
-/// Name, environment; job, system and step; rank.
+/// Name, environment, job with system and step, and rank.
 type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], [Option<&'a str>; 3], Option<u32>);
 
 #[test]
-fn jobs_of_batch_systems_are_known_by_their_variables() {
+fn jobs_of_batch_systems_are_known_by_variables() {
     let cases: [Case<'_>; 5] = [
         (
             "slurm",
@@ -150,21 +150,21 @@ fn jobs_of_batch_systems_are_known_by_their_variables() {
     }
 }
 
-/// The path in this process's control group that the log-client prefers.
+/// Path in this process's control group that the log-client prefers.
 fn own_cgroup() -> String {
     let lines = fs::read_to_string("/proc/self/cgroup").unwrap();
     let unified = lines.lines().find_map(|line| line.strip_prefix("0::"));
     unified.or_else(|| lines.lines().find_map(|line| line.splitn(3, ':').nth(2))).unwrap().to_owned()
 }
 
-/// A control group that goes with the test, at this path of a hierarchy.
+/// A control group that is removed with the test, at this path of a hierarchy.
 struct Group {
     hierarchy: &'static Path,
     path: PathBuf,
 }
 
 impl Group {
-    /// In the first of these hierarchies in which one can be made; else a message says that this is
+    /// Creates the group in the first usable hierarchy. Otherwise it prints a message that this is
     /// not tested.
     fn new(hierarchies: &[&'static str], path: &str) -> Option<Group> {
         let made = hierarchies.iter().map(|hierarchy| Path::new(*hierarchy)).find_map(|hierarchy| {
@@ -187,7 +187,7 @@ impl Drop for Group {
     }
 }
 
-/// What the trace says of a program that runs in a control group, and whose environment says `env`.
+/// Row of a program that runs in a control group with the variables `env`.
 fn in_group(name: &str, group: &Group, env: &[(&str, &str)]) -> Found {
     let place = place(name).parent().unwrap().to_owned();
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -201,8 +201,8 @@ fn in_group(name: &str, group: &Group, env: &[(&str, &str)]) -> Found {
     }
     let mut program = Steered::start(shell.envs(env.iter().copied()));
     program.tell("pwrite 1");
-    // So it was found while it was there to be looked at.
-    until("what it wrote is in the trace", || node.so_far().iter().any(|row| row.op == "pwrite"));
+    // So the log-client found the process while it was running.
+    until("its writes are in the trace", || node.so_far().iter().any(|row| row.op == "pwrite"));
     program.end();
     let trace = node.trace.clone();
     let _ = node.end();
@@ -211,15 +211,15 @@ fn in_group(name: &str, group: &Group, env: &[(&str, &str)]) -> Found {
     found.clone()
 }
 
-/// Version 2, also beside version 1.
+/// Hierarchies of version 2, also beside version 1.
 const VERSION_2: &[&str] = &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
-/// What Slurm uses of version 1.
+/// Hierarchies of version 1 that Slurm uses.
 const VERSION_1: &[&str] = &["/sys/fs/cgroup/freezer", "/sys/fs/cgroup/cpuset", "/sys/fs/cgroup/memory"];
 
-/// Programs of which nothing but their control group says to which job they belong, as of somebody
-/// who has come with ssh.
+/// Programs whose job is known only from their control group, such as those of a user who logged in
+/// with ssh.
 #[test]
-fn a_control_group_alone_says_which_job_it_is() {
+fn control_group_alone_identifies_the_job() {
     let own = std::process::id().to_string();
     let slurm_2 = format!("miot-{own}-slurmstepd.scope/job_815/step_7/user/task_0");
     let slurm_1 = format!("slurm/uid_0/job_{own}/step_3/task_0");
@@ -240,9 +240,9 @@ fn a_control_group_alone_says_which_job_it_is() {
     }
 }
 
-/// What the kernel says of a process counts, whatever its environment does.
+/// The kernel's control group takes precedence over the environment.
 #[test]
-fn a_control_group_of_another_job_is_right() {
+fn control_group_takes_precedence_over_variables() {
     let path = format!("miot-other-{}-slurmstepd.scope/job_815/step_7", std::process::id());
     let Some(group) = Group::new(VERSION_2, &path) else { return };
     let found = in_group("cgroup-other", &group, &[("SLURM_JOB_ID", "1"), ("SLURM_STEP_ID", "9")]);
@@ -266,7 +266,7 @@ fn ranks_of_mpich_are_recorded() {
 }
 
 #[test]
-fn events_of_one_job_can_be_chosen() {
+fn events_of_one_job_can_be_selected() {
     let trace = place("filter");
     traced(
         &trace,

@@ -1,5 +1,5 @@
-//! Requests of one layer linked with those of the layer below: `miot cat --tree`, `miot stat --by
-//! layer`.
+//! Requests of one layer are linked with those of the layer below: `miot cat --tree`, `miot stat
+//! --by layer`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -24,10 +24,10 @@ fn children(event: &Value) -> &[Value] {
     event["children"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A program writes eight blocks and reads them back through `miot-fuse`, which the kernel asks for
-/// each of them.
+/// A program writes eight blocks and reads them back through `miot-fuse`, to which the kernel sends
+/// a request for each of them.
 #[test]
-fn posix_calls_have_the_requests_of_the_mount() {
+fn posix_calls_are_parents_of_mount_requests() {
     let place = fresh("layers-fuse");
     for directory in ["source", "mount"] {
         std::fs::create_dir(place.join(directory)).unwrap();

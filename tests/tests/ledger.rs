@@ -1,5 +1,5 @@
-//! Damage to the trace of real daemons: what was in it is there or told of as lost, and what is
-//! acknowledged after it was taken away is in what takes its place.
+//! Damage to the trace of real daemons: its events are there or reported as lost, and events that
+//! are acknowledged after the damage are in the new trace.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -31,7 +31,7 @@ fn count(trace: &Path) -> u64 {
     counts.map_or(0, |counts| counts.values().sum())
 }
 
-/// Writes of 64 bytes to the file of this name.
+/// Number of writes of 64 bytes to the file of this name.
 fn writes(trace: &Path, name: &str) -> usize {
     let rows = events(trace);
     let to = |path: Option<&str>| path.is_some_and(|path| path.ends_with(&format!("/{name}")));
@@ -44,7 +44,7 @@ fn miot(arguments: &[&str], trace: &Path) -> (i32, String) {
 }
 
 #[test]
-fn a_live_file_damaged_between_two_servers_is_told_to_the_event() {
+fn damaged_live_file_is_counted_to_the_event() {
     let place = fresh("ledger-live");
     let (trace, port) = (place.join("trace"), free_port());
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -72,7 +72,7 @@ fn a_live_file_damaged_between_two_servers_is_told_to_the_event() {
 }
 
 #[test]
-fn a_part_that_was_removed_is_told_by_a_repair() {
+fn removed_part_is_reported_by_a_repair() {
     let place = fresh("ledger-part");
     let (trace, port) = (place.join("trace"), free_port());
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -90,7 +90,7 @@ fn a_part_that_was_removed_is_told_by_a_repair() {
     let before = fsck::check(&trace);
     assert!(before.is_good() && before.to_string().contains(" complete,"), "{before}");
     assert!(before.sealed_parts > 2, "{before}");
-    // The last one too: no part comes after it that could miss it.
+    // The last part too: no part follows that could reveal its absence.
     for part in [1, before.parts - 1] {
         fs::remove_file(trace.join(format!("events/part-{part:06}.parquet"))).unwrap();
         assert_eq!(miot(&["fsck"], &trace).0, 1);
@@ -103,7 +103,7 @@ fn a_part_that_was_removed_is_told_by_a_repair() {
 }
 
 #[test]
-fn a_trace_that_is_taken_away_is_begun_again_and_nothing_is_acknowledged_into_the_old_one() {
+fn removed_trace_is_restarted_and_gets_new_events_only() {
     type Take = fn(&Path);
     let takes: [(&str, Take); 4] = [
         ("removed", |trace| until("it is removed", || fs::remove_dir_all(trace).is_ok() || !trace.exists())),
@@ -127,7 +127,7 @@ fn a_trace_that_is_taken_away_is_begun_again_and_nothing_is_acknowledged_into_th
         let before = count(&trace);
         take(&trace);
         copy(&place, "after", &dir, 3000);
-        until("the server says so and goes on", || {
+        until("the server reports it and continues", || {
             assert!(server.running(), "{what}: {}", server.printed());
             server.printed().matches("log-server is ready").count() == 2
         });

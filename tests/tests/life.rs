@@ -1,5 +1,5 @@
-//! Processes and threads come and go in every way: what they did is in the trace, once; nothing is
-//! left of them in shared memory; and what was lost is counted.
+//! Processes and threads start and end in every way. Their requests are in the trace once, no
+//! segment remains in shared memory, and losses are counted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A node: both daemons, a directory in shared memory, the program, and where it works.
+/// A node: both daemons, a directory in shared memory, the program, and its working directory.
 struct Node {
     top: PathBuf,
     shared: tempfile::TempDir,
@@ -32,7 +32,7 @@ struct Node {
     settings: Vec<(&'static str, &'static str)>,
 }
 
-/// What a trace holds.
+/// Contents of a trace.
 struct Outcome {
     rows: Vec<Row>,
     /// Lost events by place.
@@ -44,7 +44,7 @@ impl Node {
         Node::with(name, &[("WHEN_FULL", "wait")])
     }
 
-    /// `settings`: of the log-client, by the names of their variables.
+    /// Starts a node. `settings` are those of the log-client, by the names of their variables.
     fn with(name: &str, settings: &[(&'static str, &'static str)]) -> Node {
         let top = fresh(&format!("life-{name}"));
         fs::create_dir(top.join("work")).unwrap();
@@ -80,7 +80,7 @@ impl Node {
         self.top.join("work")
     }
 
-    /// The program, traced.
+    /// Command of the traced program.
     fn life(&self, words: &[&str]) -> Command {
         self.traced(self.program.to_str().unwrap(), words)
     }
@@ -96,13 +96,13 @@ impl Node {
         names.filter(|name| name.to_string_lossy().ends_with(miot_proto::segment::SUFFIX)).count()
     }
 
-    /// Waits for a file that a program makes.
+    /// Waits for a file that a program creates.
     fn until_there(&self, name: &str) {
         until(name, || self.work().join(name).exists());
     }
 
-    /// All programs have ended: waits until nothing is left of them, stops the daemons, reads the
-    /// trace.
+    /// After the end of all programs: waits until no segment remains, stops the daemons, and reads
+    /// the trace.
     fn finish(mut self) -> Outcome {
         until("no segment is left", || self.segments() == 0);
         self.client.take().unwrap().end();
@@ -123,7 +123,7 @@ impl Node {
 }
 
 impl Outcome {
-    /// Successful writes to a file of this name, by process.
+    /// Number of successful writes to a file of this name, by process.
     fn writes(&self, name: &str) -> HashMap<u64, u64> {
         let mut writes = HashMap::new();
         for row in self.of(name).filter(|row| row.op == "write" && row.result == 1) {
@@ -145,7 +145,7 @@ impl Outcome {
         self.rows.iter().filter(|row| row.flags & u64::from(flag::INTERRUPTED) != 0).collect()
     }
 
-    /// Nothing was lost, and no request was cut off.
+    /// Checks that no event was lost and no request was cut off.
     #[track_caller]
     fn complete(&self) {
         assert_eq!(self.lost, HashMap::new());
@@ -158,7 +158,7 @@ fn succeeds(command: &mut Command) -> Ended {
 }
 
 #[test]
-fn a_shell_loop_of_short_programs() {
+fn short_programs_of_a_shell_loop_are_recorded() {
     let programs: u64 = std::env::var("MIOT_LIFE_PROGRAMS").map_or(2000, |n| n.parse().unwrap());
     let node = Node::new("short");
     // Two loops at a time, so that processes overlap.
@@ -184,7 +184,7 @@ fn a_shell_loop_of_short_programs() {
 }
 
 #[test]
-fn thousands_of_short_threads_share_the_lanes_of_a_segment() {
+fn thousands_of_short_threads_share_lanes() {
     const LANES: usize = miot_proto::segment::MAX_LANES;
     let (waves, width) = (LANES as u64 * 3 / 32, 32);
     let node = Node::new("threads");
@@ -195,14 +195,14 @@ fn thousands_of_short_threads_share_the_lanes_of_a_segment() {
     assert!(streams.len() > LANES, "lanes are used again: {} streams", streams.len());
     let files = || (0..width).map(|i| format!("thread-{i}"));
     let seen: u64 = files().map(|name| outcome.of(&name).count() as u64).sum();
-    // A thread that finds no lane is counted, request by request.
+    // Requests of a thread that finds no lane are counted one by one.
     let lost = outcome.lost.get("no_lane").copied().unwrap_or(0);
     assert!(seen <= waves * width * 5 && seen + lost >= waves * width * 5, "{seen} seen, {lost} lost");
     assert!(outcome.lost.keys().all(|place| place == "no_lane"), "{:?}", outcome.lost);
 }
 
 #[test]
-fn a_tree_of_forks() {
+fn tree_of_forks_is_recorded() {
     let node = Node::new("tree");
     drop(succeeds(&mut node.life(&["tree", "3", "3"])));
     let outcome = node.finish();
@@ -220,7 +220,7 @@ fn a_tree_of_forks() {
 }
 
 #[test]
-fn vfork_spawn_and_raw_clone() {
+fn vfork_spawn_and_raw_clone_are_recorded() {
     let node = Node::new("makers");
     drop(succeeds(&mut node.life(&["makers"])));
     let outcome = node.finish();
@@ -235,10 +235,10 @@ fn vfork_spawn_and_raw_clone() {
 }
 
 #[test]
-fn a_daemon_that_closes_everything() {
+fn daemon_that_closes_everything_is_recorded() {
     let node = Node::new("daemonize");
     drop(succeeds(&mut node.life(&["daemonize", "late"])));
-    // The parent has ended long before the daemon has.
+    // The parent ends long before the daemon.
     until("the daemon is done", || fs::metadata(node.work().join("late")).is_ok_and(|file| file.len() == 50));
     until("the daemon has ended", || node.segments() == 0);
     let outcome = node.finish();
@@ -247,7 +247,7 @@ fn a_daemon_that_closes_everything() {
 }
 
 #[test]
-fn descriptors_are_left_alone() {
+fn descriptors_are_unchanged() {
     let node = Node::new("descriptors");
     let traced = succeeds(&mut node.life(&["descriptors"]));
     let plain = succeeds(Command::new(&node.program).arg("descriptors").current_dir(node.work()));
@@ -256,7 +256,7 @@ fn descriptors_are_left_alone() {
 }
 
 #[test]
-fn requests_that_never_return_are_cut_off_and_others_are_not() {
+fn requests_that_never_return_are_cut_off() {
     for how in ["exec", "exit", "_exit", "kill", "return", "cancel"] {
         let node = Node::new(&format!("hang-{how}"));
         let ended = run(&mut node.life(&["hang", how, "3"]));
@@ -271,8 +271,7 @@ fn requests_that_never_return_are_cut_off_and_others_are_not() {
         assert_eq!(handles.len(), hung, "{how}: each names its own file");
         assert!(handles.iter().all(|(handle, _)| handle.is_some()), "{how}: {handles:?}");
         let returned = outcome.rows.iter().filter(|row| row.op == "flock" && row.result == 0).count();
-        // Those of the main thread, and of each thread that got the lock; they are released in
-        // turn.
+        // Those of the main thread and of each thread that got the lock, which is released in turn.
         let expected = if hung == 0 { 2 + 3 + 3 * 3 } else { 1 };
         assert_eq!(returned, expected, "{how}");
         assert_eq!(outcome.of("executed").count(), if how == "exec" { 5 } else { 0 });
@@ -280,7 +279,7 @@ fn requests_that_never_return_are_cut_off_and_others_are_not() {
 }
 
 #[test]
-fn what_is_not_recorded_is_not_cut_off_either() {
+fn filtered_requests_are_not_cut_off() {
     let node = Node::new("unrecorded");
     assert_eq!(run(&mut node.life(&["unrecorded"])).code(), 137);
     let outcome = node.finish();
@@ -289,9 +288,9 @@ fn what_is_not_recorded_is_not_cut_off_either() {
 }
 
 #[test]
-fn processes_of_the_same_number() {
+fn processes_with_the_same_id_are_separate() {
     let mut node = Node::new("reuse");
-    // Read as they come, and all at once.
+    // Read continuously, and all at once.
     for stopped in [false, true] {
         let client = node.client.as_ref().unwrap().id();
         let send = |signal| {
@@ -324,14 +323,14 @@ fn processes_of_the_same_number() {
 }
 
 #[test]
-fn handlers_at_a_high_rate() {
+fn handlers_at_a_high_rate_are_recorded_or_counted() {
     const WRITES: u64 = 100_000;
     let node = Node::new("signals");
     let ended = succeeds(&mut node.life(&["signals", &WRITES.to_string()]));
     let handled: u64 = ended.stdout.trim().parse().unwrap();
     let outcome = node.finish();
     assert_eq!(outcome.all_writes("main"), WRITES);
-    // One that comes while its thread is busy with a record is counted instead.
+    // A handler that runs while its thread writes a record is counted instead.
     let nested = outcome.lost.get("nested").copied().unwrap_or(0);
     assert_eq!(outcome.all_writes("in-handler") + nested, handled);
     assert!(outcome.lost.keys().all(|place| place == "nested"), "{:?}", outcome.lost);
@@ -340,13 +339,13 @@ fn handlers_at_a_high_rate() {
 }
 
 #[test]
-fn handlers_that_never_return() {
+fn handlers_that_never_return_do_no_harm() {
     let node = Node::new("jumps");
-    // Fewer threads than lanes: one that a jump left in the middle of a record keeps its lane.
+    // Fewer threads than lanes: a thread that jumped out of a record keeps its lane.
     let ended = succeeds(&mut node.life(&["jumps", "100"]));
     let written: u64 = ended.stdout.trim().parse().unwrap();
     let outcome = node.finish();
-    assert_eq!(outcome.all_writes("after"), 1000, "the others go on");
+    assert_eq!(outcome.all_writes("after"), 1000, "the other threads continue");
     let seen = outcome.all_writes("jumps");
     println!(
         "{seen} of {written} writes seen, {} cut off, lost: {:?}",
@@ -357,10 +356,10 @@ fn handlers_that_never_return() {
     assert!(outcome.lost.keys().all(|place| place == "nested"), "{:?}", outcome.lost);
 }
 
-/// A handler that jumps out of a request, at each of its instructions: whatever the thread records
-/// after that is in the trace or counted, to the last one.
+/// A handler jumps out of a request at each of its instructions. All later requests of the thread
+/// are in the trace or counted.
 #[test]
-fn requests_that_a_handler_leaves() {
+fn requests_left_by_a_handler_do_no_harm() {
     for (name, by_stream) in [("a write", "0"), ("a read of a stream", "1")] {
         let node = Node::new(&format!("leaves-{by_stream}"));
         let ended = succeeds(&mut node.life(&["leaves", "300", by_stream]));
@@ -371,14 +370,14 @@ fn requests_that_a_handler_leaves() {
         println!("{name}: {seen} of {written} writes seen, {nested} counted as nested");
         assert_eq!(seen + nested, written, "{name}");
         assert!(outcome.lost.keys().all(|place| place == "nested"), "{name}: {:?}", outcome.lost);
-        // A thread that was in the middle of a record records nothing any more, others go on.
+        // A thread that was interrupted in a record records nothing more. Others continue.
         assert_eq!(nested % 20, 0, "{name}");
         assert!(nested > 0 && seen > nested, "{name}: {seen} seen, {nested} nested");
     }
 }
 
 #[test]
-fn libraries_that_come_and_go() {
+fn libraries_can_be_loaded_and_unloaded() {
     let node = Node::new("load");
     let library = compile(&node.top, "libcaller.so", &["life.c"], &["-DLIBRARY", "-shared", "-fPIC"]);
     drop(succeeds(&mut node.life(&["load", library.to_str().unwrap()])));
@@ -390,7 +389,7 @@ fn libraries_that_come_and_go() {
 }
 
 #[test]
-fn whoever_dies_first() {
+fn any_order_of_deaths_is_handled() {
     let mut node = Node::new("deaths");
     let open = |node: &Node, gate: &str| fs::write(node.work().join(gate), "").unwrap();
     let survivor = Background::start(&mut node.life(&["steps", "survivor"]));
@@ -399,7 +398,7 @@ fn whoever_dies_first() {
         open(&node, &format!("{name}-0"));
         node.until_there(&format!("{name}-done-0"));
     }
-    // Nobody reads: both go on, one is killed.
+    // Without a reader: both continue, and one is killed.
     node.kill_client();
     for name in ["survivor", "victim"] {
         open(&node, &format!("{name}-1"));
@@ -410,7 +409,7 @@ fn whoever_dies_first() {
     open(&node, "survivor-2");
     node.until_there("survivor-done-2");
     until("the victim's segment is gone", || node.segments() == 1);
-    // Now both at once.
+    // Now kill both at once.
     node.kill_client();
     drop(survivor.stop(Signal::KILL));
     node.start_client();
@@ -419,13 +418,13 @@ fn whoever_dies_first() {
     assert_eq!((outcome.all_writes("survivor"), outcome.all_writes("victim")), (300, 200));
 }
 
-/// More segments than a log-client sees in its short life, all of processes that are gone: each
-/// life gets on.
+/// More segments of dead processes than a short-lived log-client can process. Each log-client makes
+/// progress.
 #[test]
-fn log_clients_that_are_killed_soon_get_through_thousands_of_segments() {
+fn short_lived_log_clients_process_thousands_of_segments() {
     let programs: u64 = std::env::var("MIOT_LIFE_LEFT").map_or(2400, |n| n.parse().unwrap());
     let mut node = Node::new("left");
-    // Recording goes on, and nobody reads.
+    // Recording continues without a reader.
     node.kill_client();
     let script = "i=0; while [ $i -lt $2 ]; do $1 short one || exit 1; i=$((i + 1)); done";
     let words = ["-c", script, "sh", node.program.to_str().unwrap(), &programs.to_string()];
@@ -449,8 +448,8 @@ fn log_clients_that_are_killed_soon_get_through_thousands_of_segments() {
 }
 
 #[test]
-fn what_is_beyond_the_budget_of_a_process_is_counted() {
-    // Namespaces for two of the smallest lanes.
+fn requests_beyond_the_process_budget_are_counted() {
+    // Space for two of the smallest lanes.
     let node = Node::with(
         "budget",
         &[("LANE_SLOTS", "512"), ("LANE_SLOTS_MAX", "512"), ("PROCESS_BYTES", "400KiB")],
@@ -464,7 +463,7 @@ fn what_is_beyond_the_budget_of_a_process_is_counted() {
 }
 
 #[test]
-fn processes_beyond_those_read_at_a_time_wait() {
+fn processes_beyond_the_limit_wait_to_be_read() {
     let node = Node::with("beyond", &[("SEGMENTS", "4"), ("WHEN_FULL", "wait")]);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -479,11 +478,11 @@ fn processes_beyond_those_read_at_a_time_wait() {
     assert_eq!(outcome.rows.iter().filter(|row| row.op == "write").count(), 4 * 13 * 10);
 }
 
-/// A control group that goes with the test.
+/// A control group that is removed with the test.
 struct Group(PathBuf);
 
 impl Group {
-    /// With so many bytes of memory. `None`: this machine does not let us.
+    /// Creates a group with this memory limit in bytes. Returns `None` where this is not permitted.
     fn new(bytes: u64) -> Option<Group> {
         let name = format!("miot-life-{}", std::process::id());
         let ways = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
@@ -503,15 +502,15 @@ impl Drop for Group {
 }
 
 #[test]
-fn a_limit_of_memory_is_no_bus_error() {
+fn memory_limit_causes_no_bus_error() {
     let Some(group) = Group::new(24 << 20) else {
         eprintln!("LIMITS OF MEMORY ARE NOT TESTED: no control group with a memory limit can be made here");
         return;
     };
     let node = Node::with("memory", &[("PROCESS_BYTES", "4MiB"), ("WHEN_FULL", "wait")]);
     let procs = group.0.join("cgroup.procs");
-    // What fits with the process's budget is not harmed; what does not fit is killed by the kernel,
-    // as it is without us.
+    // A program that fits the limit with the process's budget is not harmed. One that does not fit
+    // is killed by the kernel, as without the hook.
     for (megabytes, fits) in [("8", true), ("40", false)] {
         let words = ["-c", "echo $$ > $1 && exec $2 memory $3", "sh"];
         let mut shell = node.traced("sh", &words);
@@ -525,7 +524,7 @@ fn a_limit_of_memory_is_no_bus_error() {
 }
 
 #[test]
-fn configure_and_make_make_the_same() {
+fn configure_and_make_have_the_same_result() {
     let node = Node::new("make");
     const FILES: usize = 6;
     let prepare = |place: &Path| {
@@ -563,7 +562,7 @@ fn configure_and_make_make_the_same() {
     outcome.complete();
     for i in 0..FILES {
         assert!(outcome.of(&format!("part{i}.c")).any(|row| row.result >= 0), "the compiler reads part{i}.c");
-        assert!(outcome.of(&format!("part{i}.o")).any(|row| row.result >= 0), "somebody makes part{i}.o");
+        assert!(outcome.of(&format!("part{i}.o")).any(|row| row.result >= 0), "a program creates part{i}.o");
     }
     assert!(outcome.of("config.h").filter(|row| row.op == "write").count() >= FILES);
 }

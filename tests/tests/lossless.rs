@@ -1,5 +1,5 @@
-//! Nothing invented, nothing lost: ten million synthetic events through all tiers, counted and
-//! check-summed in the sealed Parquet parts.
+//! No event is invented and none is lost: ten million synthetic events through all tiers, counted
+//! and checksummed in the sealed Parquet parts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -16,25 +16,25 @@ use std::fs;
 const THREADS: u64 = 4;
 const PER_THREAD: u64 = 2_500_000;
 
-/// What arrived.
+/// Events that arrived.
 #[derive(Default)]
 struct Counted {
-    /// Events and check sum by thread.
+    /// Number of events and checksum by thread.
     threads: HashMap<u64, (u64, u64)>,
-    /// Last attempt number by stream: a thread whose lane grows has several.
+    /// Last attempt number by stream. A thread whose lane grows has several streams.
     streams: HashMap<u64, u64>,
     last_time: i64,
 }
 
 #[test]
-fn ten_million_events_arrive_each_once_in_order_and_unchanged() {
+fn ten_million_events_arrive_once_and_in_order() {
     let place = fresh("lossless");
     let trace = place.join("trace");
     let producer = env!("CARGO_BIN_EXE_producer");
     let words = [producer.to_owned(), THREADS.to_string(), PER_THREAD.to_string()];
     let ended = traced(&place, &trace, &words).success();
 
-    // What the producer says it wrote: thread, check sum, events not taken.
+    // Output of the producer: thread, checksum, events not taken.
     let said: Vec<[u64; 3]> = ended
         .stdout
         .lines()
@@ -54,7 +54,7 @@ fn ten_million_events_arrive_each_once_in_order_and_unchanged() {
         assert_eq!(
             counted.threads.get(&thread),
             Some(&(PER_THREAD, sum)),
-            "thread {thread}: events and check sum"
+            "thread {thread}: events and checksum"
         );
     }
     assert_eq!(counted.threads.len() as u64, THREADS, "none invented");
@@ -91,7 +91,7 @@ fn count(batch: &RecordBatch, names: &HashMap<u64, u64>, counted: &mut Counted) 
         if let Some(last) = counted.streams.insert(stream.value(row), seq.value(row)) {
             assert!(last < seq.value(row), "attempt numbers count up in a stream");
         }
-        // Only the open of the file has no offset; what the hook saw of the program has another
+        // Only the open of the file has no offset. Requests that the hook recorded have another
         // file.
         let thread = if file.is_valid(row) { names.get(&file.value(row)) } else { None };
         let Some(thread) = thread.filter(|_| offset.is_valid(row)) else { continue };

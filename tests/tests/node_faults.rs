@@ -1,6 +1,6 @@
-//! What goes wrong on a node, and what the trace says of it: a damaged spool, a stop with a full
-//! one, programs that record what is not defined or what is long past, users beside root, a flight
-//! recorder with old files.
+//! Faults of a node and their records in the trace: a damaged spool, a stop with a full spool,
+//! programs that record undefined operations or old times, users other than root, a flight recorder
+//! with old files.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -20,7 +20,7 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A node whose daemons are started and killed by hand.
+/// A node whose daemons are started and killed by the test.
 struct Node {
     place: PathBuf,
     trace: PathBuf,
@@ -46,7 +46,7 @@ impl Node {
         let mut command = client_command(&format!("127.0.0.1:{}", self.port), "node", &self.dir);
         command.args(["--when-full", "wait", "--spool-dir"]).arg(self.spool());
         command.env("MIOT_CLIENT_SPOOL_BYTES", "16 MiB").env("MIOT_CLIENT_HTTP", "off");
-        // Until everything is delivered, on a busy machine too.
+        // Long enough to deliver everything, even on a busy machine.
         at_work(command.env("MIOT_CLIENT_STOP", "100s"))
     }
 
@@ -56,7 +56,7 @@ impl Node {
         at_work(&mut command)
     }
 
-    /// One whose programs do not wait for room for long, and that stops soon.
+    /// Starts a log-client whose programs wait only briefly for free slots, and that stops quickly.
     fn impatient_client(&self) -> Background {
         let mut command = client_command(&format!("127.0.0.1:{}", self.port), "node", &self.dir);
         command.args(["--when-full", "wait", "--spool-dir"]).arg(self.spool());
@@ -72,7 +72,7 @@ impl Node {
         self.files(&self.spool(), "spool")
     }
 
-    /// Segments of programs, which go when everything in them was taken.
+    /// Segments of programs. They are removed when all their events have been taken.
     fn segments(&self) -> Vec<PathBuf> {
         self.files(&self.dir, "seg")
     }
@@ -85,7 +85,7 @@ impl Node {
         files
     }
 
-    /// Records a number of requests on each of two threads, with an open each.
+    /// Records this number of requests and one open on each of two threads.
     fn produce(&self, events: u64) -> u64 {
         let mut command = Command::new(env!("CARGO_BIN_EXE_producer"));
         let said = run(command.args(["2", &events.to_string()]).env("MIOT_DIR", &self.dir)).success().stdout;
@@ -99,7 +99,7 @@ impl Node {
         command
     }
 
-    /// Totals of the trace, and what was lost by place.
+    /// Totals of the trace, and losses by place.
     fn stat(&self) -> (Value, BTreeMap<String, u64>) {
         let mut stat = Command::new(&built().miot);
         let said = run(stat.args(["stat", "--format", "json"]).arg(&self.trace)).success().stdout;
@@ -113,21 +113,20 @@ impl Node {
     }
 }
 
-/// A log-client that is started and reads. The control page of the one before it says nothing of
-/// that.
+/// Starts a log-client and waits until it reads. The control page of its predecessor is ignored.
 fn at_work(command: &mut Command) -> Background {
     let mut client = Background::start(command);
-    until("the log-client is at work", || {
+    until("the log-client sweeps", || {
         assert!(client.running(), "log-client ended\n{}", client.printed());
         client.printed().contains(" recording ")
     });
     client
 }
 
-/// Processes that have ended, in a spool that nobody has taken yet; then the log-client is killed
-/// and the spool damaged.
+/// Finished processes are in a spool that no log-server has taken. Then the log-client is killed
+/// and the spool is damaged.
 #[test]
-fn what_a_damaged_spool_held_is_delivered_or_counted_to_the_event() {
+fn damaged_spool_is_delivered_or_counted_to_the_event() {
     type Harm = fn(&[PathBuf]);
     fn largest(files: &[PathBuf]) -> &PathBuf {
         files.iter().max_by_key(|file| file.metadata().unwrap().len()).unwrap()
@@ -168,13 +167,13 @@ fn what_a_damaged_spool_held_is_delivered_or_counted_to_the_event() {
     }
 }
 
-/// As long as nobody else has to tell anything, nothing of a clean stop with a full spool is late,
-/// and no time is moved.
+/// If no other node sends events, no event of a clean stop with a full spool is late, and no time
+/// is moved.
 #[test]
-fn times_are_true_after_a_stop_with_a_full_spool() {
+fn times_are_unchanged_after_a_stop_with_a_full_spool() {
     let node = Node::new("full-stop");
     let client = node.impatient_client();
-    // More than the spool takes. The rest stays in the lanes, or is lost there.
+    // More than the spool holds. The rest stays in the lanes or is lost there.
     let _ = run(&mut node.faulty(&["notes", "8000"])).success();
     assert_eq!(node.segments().len(), 1, "its segment has not been read to the end");
     let said_first = client.end();
@@ -197,7 +196,7 @@ fn times_are_true_after_a_stop_with_a_full_spool() {
 }
 
 #[test]
-fn undefined_layers_and_operations_are_refused_and_harm_nobody_else() {
+fn undefined_layers_and_operations_are_refused() {
     const COUNT: u64 = 300;
     let node = Node::new("undefined");
     let server = node.server();
@@ -220,7 +219,7 @@ fn undefined_layers_and_operations_are_refused_and_harm_nobody_else() {
 }
 
 #[test]
-fn an_event_whose_time_had_to_be_moved_is_marked_and_counted() {
+fn event_with_a_moved_time_is_marked_and_counted() {
     let node = Node::new("moved");
     let server = node.server();
     let client = node.client();
@@ -238,7 +237,7 @@ fn an_event_whose_time_had_to_be_moved_is_marked_and_counted() {
 }
 
 #[test]
-fn a_log_client_of_root_records_other_users_in_whatever_directory() {
+fn log_client_of_root_records_other_users() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: needs root");
         return;
@@ -252,7 +251,7 @@ fn a_log_client_of_root_records_other_users_in_whatever_directory() {
     let _ = run(as_nobody(&mut command)).success();
     until("everything was taken", || node.segments().is_empty());
     client.end();
-    // As an earlier version left it.
+    // As an earlier version created it.
     fs::set_permissions(&node.dir, fs::Permissions::from_mode(0o700)).unwrap();
     let client = node.client();
     assert_eq!(mode(), 0o1777);
@@ -260,7 +259,7 @@ fn a_log_client_of_root_records_other_users_in_whatever_directory() {
     server.end();
     assert_eq!(events(&node.trace).len(), 8);
 
-    // A folder of something else stays as it is.
+    // A directory with other files is unchanged.
     let other = node.shared.path().join("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("secret"), "").unwrap();
@@ -272,7 +271,7 @@ fn a_log_client_of_root_records_other_users_in_whatever_directory() {
 }
 
 #[test]
-fn a_flight_recorder_knows_files_that_were_opened_long_ago() {
+fn flight_recorder_knows_files_opened_long_ago() {
     let node = Node::new("recorder");
     let server = node.server();
     let client = node.recorder();

@@ -1,6 +1,6 @@
-//! The conservation oracle, `tests/programs/oracle`: a short run. It reads traces with pyarrow and
-//! DuckDB only. `tests/soak.sh oracle` runs it for longer; `MIOT_SEED` gives the same kind of run
-//! again.
+//! The conservation oracle, `tests/programs/oracle`, in a short run. It reads traces with pyarrow
+//! and DuckDB only. `tests/soak.sh oracle` runs it for longer. `MIOT_SEED` repeats the same kind of
+//! run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -18,13 +18,13 @@ fn oracle(options: &[&str]) {
     assert!(ended.status.success(), "{}", ended.status);
 }
 
-/// Each of the three policies once.
+/// Uses each of the three policies once.
 #[test]
-fn each_write_is_there_once_or_counted() {
+fn each_write_arrives_once_or_is_counted() {
     oracle(&["--seconds", "30", "--round", "10"]);
 }
 
 #[test]
-fn each_write_is_there_once_or_counted_although_files_are_damaged() {
+fn each_write_is_counted_although_files_are_damaged() {
     oracle(&["--seconds", "30", "--round", "10", "--damage"]);
 }

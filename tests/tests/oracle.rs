@@ -1,8 +1,8 @@
 //! The steps and the oracle of the lane's own tests, with a real process that records and the
-//! log-client's reader on its segment file: the requests of each thread are delivered in order,
-//! once, undamaged, and what is missing is counted.
+//! log-client's reader on its segment file. The requests of each thread are delivered in order,
+//! once and undamaged, and missing ones are counted.
 //!
-//! `MIOT_SEED=7` plays the same again, `MIOT_ORACLE_PROGRAMS=1000` for longer.
+//! `MIOT_SEED=7` repeats a run. `MIOT_ORACLE_PROGRAMS=1000` runs for longer.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -34,7 +34,7 @@ impl Segment {
         u64::from_le_bytes(word)
     }
 
-    /// The present on the clock of its process.
+    /// Present time of the clock of its process.
     fn now(&self) -> u64 {
         if self.word(header::CLOCK) == Clock::Tsc as u64 {
             return miot_tracer::ticks();
@@ -58,7 +58,8 @@ impl SegmentBytes for Segment {
     }
 }
 
-/// A process that executes commands, the control page that steers it, and a reader of its segment.
+/// A process that executes commands, the control page that controls it, and a reader of its
+/// segment.
 struct Real<'a> {
     player: Child,
     orders: ChildStdin,
@@ -68,7 +69,7 @@ struct Real<'a> {
     settings: Settings,
     /// Threads that have a lane.
     running: [bool; THREADS],
-    /// Once there is a segment.
+    /// Segment and reader, once a segment exists.
     reading: Option<(&'static Segment, Reader<'static>)>,
 }
 
@@ -109,8 +110,9 @@ impl Real<'_> {
         }
     }
 
-    /// Has it do something. While a thread may be waiting for room in its lane, the reader makes
-    /// some; not while it may be about to claim one, since which that is depends on what was read.
+    /// Sends a command. If a thread may be waiting for a free slot, the reader frees some. If a
+    /// thread may be about to claim a lane, the reader does not, because the choice of the lane
+    /// depends on the records read so far.
     fn order(&mut self, word: &str, thread: usize, more: &str) -> bool {
         let order = format!("{word} {thread}{more}");
         writeln!(self.orders, "{order}").unwrap();
@@ -147,7 +149,7 @@ impl Real<'_> {
     }
 }
 
-/// The segment in a folder, if there is one. Kept to the end of the test.
+/// Segment in a folder, if there is one. It is kept to the end of the test.
 fn segment(folder: &Path) -> Option<&'static Segment> {
     let mut found = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let path = found.find(|path| path.to_string_lossy().ends_with(SUFFIX))?;
@@ -217,7 +219,7 @@ fn number(name: &str, otherwise: impl FnOnce() -> u64) -> u64 {
 }
 
 #[test]
-fn real_threads_do_what_the_oracle_says() {
+fn real_threads_agree_with_the_oracle() {
     let folder = tempfile::Builder::new().prefix("miot-oracle-").tempdir_in("/dev/shm").unwrap();
     let mut seed =
         number("MIOT_SEED", || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos().into());

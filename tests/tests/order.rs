@@ -1,5 +1,5 @@
-//! The merged trace of 8 processes with 4 threads each is totally ordered by completion time, in
-//! program order within each thread, and `miot fsck` says so.
+//! The merged trace of 8 processes with 4 threads each is in total order of completion time, and in
+//! program order within each thread. `miot fsck` confirms the order.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -13,7 +13,7 @@ const THREADS: usize = 4;
 const WRITES: i64 = 2000;
 
 #[test]
-fn eight_processes_with_four_threads() {
+fn merge_of_eight_processes_is_totally_ordered() {
     let place = fresh("order");
     let program = compile(&place, "many", &["many.c"], &[]);
     let trace = place.join("trace");
@@ -34,7 +34,7 @@ fn eight_processes_with_four_threads() {
         let offsets: Vec<i64> = writes.iter().map(|row| row.offset.unwrap()).collect();
         let expected: Vec<i64> = (0..WRITES).map(|n| n * 7 % WRITES * 16).collect();
         assert_eq!(offsets, expected, "program order in thread {tid} of process {pid}");
-        // 2 ns: time and duration are converted from ticks one by one.
+        // 2 ns, because time and duration are each converted from ticks.
         let begins_after = writes.windows(2).all(|pair| pair[1].time - pair[1].duration + 2 >= pair[0].time);
         assert!(begins_after, "in one thread a call begins after the one before it ended: thread {tid}");
         assert!(writes.iter().all(|row| row.result == 16 && row.length == Some(16)));

@@ -1,5 +1,5 @@
-//! The parts of a trace open in other people's readers, with the documented columns and as many
-//! rows as `miot cat` prints.
+//! Independent readers open the parts of a trace, with the documented columns and as many rows as
+//! `miot cat` prints.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -11,7 +11,7 @@ use miot_trace_store::{Table, schema};
 use std::process::Command;
 
 #[test]
-fn pyarrow_and_duckdb_read_what_miot_reads() {
+fn pyarrow_and_duckdb_read_the_same_rows() {
     let python = root().join("target/test-venv/bin/python");
     assert!(python.exists(), "{} is missing: run tests/setup.sh", python.display());
     let scenario = scenario("sqlite3");
@@ -50,7 +50,7 @@ fn pyarrow_and_duckdb_read_what_miot_reads() {
     assert!(written > 0);
     assert_eq!(number(lines.next(), "written"), written, "bytes, by SQL");
     assert_eq!(number(lines.next(), "first"), rows[0].time, "time of the first event, nanoseconds");
-    // DuckDB's time with a zone has no finer unit.
+    // DuckDB's time with a zone has a resolution of microseconds.
     assert_eq!(number(lines.next(), "microseconds"), rows[0].time / 1000, "the same in DuckDB");
     let named =
         rows.iter().filter(|row| row.path.as_deref().is_some_and(|path| path.ends_with("/test.db"))).count();

@@ -1,4 +1,4 @@
-//! The generated pages of `docs/reference` are those of the commands and configurations of now.
+//! The generated pages of `docs/reference` match the current commands and configurations.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,5 +1,5 @@
-//! `miot replay`: the trace of a replay is the trace that it replays, call by call; and what it
-//! says of bad input.
+//! `miot replay`: the trace of a replay equals the replayed trace, call by call. Invalid input is
+//! reported.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -22,7 +22,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// `miot replay` of the trace `A` in a directory into its directory `into`, which is made.
+/// Command `miot replay` of the trace `A` in a directory into its directory `into`, which is
+/// created.
 fn replay(dir: &Path, options: &[&str]) -> Command {
     let _ = fs::create_dir(dir.join("into"));
     let mut miot = Command::new(&built().miot);
@@ -30,7 +31,7 @@ fn replay(dir: &Path, options: &[&str]) -> Command {
     miot
 }
 
-/// The JSON that a replay prints.
+/// JSON output of a replay.
 #[track_caller]
 fn json(ended: &Ended) -> Value {
     serde_json::from_str(ended.stdout.trim())
@@ -41,10 +42,10 @@ fn is_empty(dir: &Path) -> bool {
     fs::read_dir(dir).unwrap().next().is_none()
 }
 
-/// Requests of a thread, as far as they must be the same.
+/// Values of a request that must be equal.
 type Call = (String, String, Option<String>, Option<String>, Option<i64>, Option<i64>, i64);
 
-/// The request with names as they are below `root`.
+/// Returns the request with names relative to `root`.
 fn call(row: &Row, root: &str) -> Call {
     let below = |name: &Option<String>| {
         let name = name.as_deref()?;
@@ -59,13 +60,13 @@ fn call(row: &Row, root: &str) -> Call {
         }
         Some(format!("/{}", parts.join("/")))
     };
-    // What docs/guide/replay.md says is made by another call.
+    // docs/guide/replay.md lists the calls that are replayed by another call.
     let op = match row.op.as_str() {
         "mkstemp" => "open",
         "printf" | "puts" => "fwrite",
         op => op,
     };
-    // Numbers of descriptors and addresses need not be the same, nor need what links say, which is
+    // Numbers of descriptors and addresses may differ, and so may the targets of links, which are
     // elsewhere.
     let gives_number = matches!(
         op,
@@ -94,8 +95,8 @@ fn call(row: &Row, root: &str) -> Call {
     (row.layer.clone(), op.to_owned(), path, path2, row.offset, length, result)
 }
 
-/// Calls of the threads of each process of the trace `A`, by `process`; those of a process in the
-/// order of what they did.
+/// Calls of the threads of each process of the trace `A`, by `process`. Threads of a process are
+/// sorted by their calls.
 fn calls<'a>(
     rows: impl Iterator<Item = &'a Row>,
     root: &str,
@@ -115,7 +116,7 @@ fn calls<'a>(
     processes
 }
 
-/// Which process of the trace `A` a process of the trace `B` replays.
+/// Maps processes of the trace `B` to the processes of the trace `A` that they replay.
 fn replays(trace: &Path) -> HashMap<u64, u64> {
     let reader = Reader::open(trace).unwrap();
     let mut all = HashMap::new();
@@ -131,7 +132,7 @@ fn replays(trace: &Path) -> HashMap<u64, u64> {
     all
 }
 
-/// Replays the trace `A` under `miot run`, which makes the trace `B`, and compares all requests.
+/// Replays the trace `A` under `miot run`, which creates the trace `B`, and compares all requests.
 #[track_caller]
 fn assert_replayed(dir: &Path, options: &[&str]) -> Value {
     let mut words = vec![built().miot.to_str().unwrap().to_owned()];
@@ -168,7 +169,7 @@ fn assert_replayed(dir: &Path, options: &[&str]) -> Value {
         assert_eq!(threads.len(), found.len(), "threads of process {process}");
     }
     assert_eq!(expected.len(), found.len());
-    assert!(is_empty(&dir.join("into")), "what it made is removed");
+    assert!(is_empty(&dir.join("into")), "its files are removed");
     let said = json(&ended);
     let count = |what: &str| said[what].as_u64().unwrap();
     assert_eq!(count("requests"), expected.values().flatten().map(|calls| calls.len() as u64).sum::<u64>());
@@ -177,7 +178,7 @@ fn assert_replayed(dir: &Path, options: &[&str]) -> Value {
     said
 }
 
-/// A directory with one file that is there before the program begins, and a log.
+/// Creates a directory with one file that exists before the program starts, and a log.
 fn prepared(name: &str) -> (PathBuf, PathBuf) {
     let dir = fresh(name);
     let work = dir.join("work");
@@ -196,7 +197,7 @@ fn of_program(mode: &str, pace: &str) -> Value {
 }
 
 #[test]
-fn threads_are_threads() {
+fn threads_are_replayed() {
     let said = of_program("threads", "original");
     assert_eq!((said["threads"].as_u64(), said["processes"].as_u64()), (Some(5), Some(1)));
     assert!(said["late_nanoseconds"]["p99"].as_u64().unwrap() > 0);
@@ -204,52 +205,52 @@ fn threads_are_threads() {
 }
 
 #[test]
-fn threads_that_need_each_other_wait_at_full_speed() {
+fn dependent_threads_wait_at_full_speed() {
     let said = of_program("threads", "fast");
     assert_eq!(said["late_nanoseconds"], Value::Null);
 }
 
 #[test]
-fn mappings() {
+fn mappings_are_replayed() {
     of_program("maps", "original");
 }
 
 #[test]
-fn asynchronous_requests() {
+fn asynchronous_requests_are_replayed() {
     of_program("aio", "original");
 }
 
 #[test]
-fn descriptors_that_are_duplicated_and_inherited() {
+fn duplicated_and_inherited_descriptors_are_replayed() {
     of_program("descriptors", "original");
     of_program("descriptors", "fast");
 }
 
 #[test]
-fn a_lock_ends_with_the_range_of_descriptors_that_has_it() {
+fn lock_ends_with_its_range_of_descriptors() {
     of_program("ranges", "original");
     of_program("ranges", "fast");
 }
 
 #[test]
-fn sizes_names_and_failures() {
+fn sizes_names_and_failures_are_replayed() {
     of_program("sizes", "think");
 }
 
 #[test]
-fn streams() {
+fn streams_are_replayed() {
     of_program("streams", "2x");
 }
 
 #[test]
-fn named_pipes_and_nodes_whoever_waits_for_them() {
+fn named_pipes_and_nodes_are_replayed() {
     of_program("pipes", "original");
     of_program("pipes", "fast");
 }
 
-/// The replay has it under no name, or under another one.
+/// The replay opens the file without a name or by another name.
 #[test]
-fn inherited_files_whose_names_are_gone() {
+fn inherited_files_without_names_are_replayed() {
     let (dir, work) = prepared("replay-inherited");
     let program = compile(&dir, "replayed", &["replayed.c"], &[]);
     let words = [program.to_str().unwrap(), "inherited", work.to_str().unwrap()];
@@ -267,7 +268,7 @@ fn inherited_files_whose_names_are_gone() {
 }
 
 #[test]
-fn ranks_of_open_mpi() {
+fn ranks_of_open_mpi_are_replayed() {
     let dir = fresh("replay-openmpi");
     let program = Mpi::OpenMpi.compile(&dir, "forms", "forms.c", &[]);
     let words = [program.to_str().unwrap(), dir.join("data").to_str().unwrap()].map(ToOwned::to_owned);
@@ -277,7 +278,7 @@ fn ranks_of_open_mpi() {
     assert_eq!(said["bytes"], said["recorded_bytes"], "{said:#}");
 }
 
-/// Many processes, each of which needs what others have made.
+/// Many processes that depend on files of each other.
 const SCRIPT: &str = "set -e
 cd \"$1\"
 mkdir -p a/b; echo hello > a/b/x; cp a/b/x a/y; mv a/y a/z; ln -s z a/l; cat a/l > a/copy; ln a/z a/hard
@@ -290,7 +291,7 @@ ln -s nowhere a/dangling; ls -l a; touch -h a/dangling; mv a/dangling a/other; r
 ";
 
 #[test]
-fn a_shell_script_at_any_pace() {
+fn shell_script_is_replayed_at_any_pace() {
     for pace in ["original", "fast"] {
         let (dir, work) = prepared(&format!("replay-script-{pace}"));
         let words = ["sh", "-c", SCRIPT, "sh", work.to_str().unwrap()];
@@ -301,9 +302,9 @@ fn a_shell_script_at_any_pace() {
 }
 
 #[test]
-fn programs_that_people_have() {
+fn common_programs_are_replayed() {
     let cases: [(&str, &[&str]); 5] = [
-        // Of what it lists it looks at nothing.
+        // Lists the tree without examining each entry.
         ("ls", &["ls", "-R", "."]),
         ("dd", &["dd", "if=before", "of=out", "bs=3000", "conv=fsync"]),
         ("cp", &["cp", "-r", ".", "../copy"]),
@@ -337,7 +338,7 @@ fn programs_that_people_have() {
 }
 
 #[test]
-fn jobs_of_fio_with_files_of_their_own_and_one() {
+fn fio_jobs_with_own_and_shared_files_are_replayed() {
     for (name, options) in [("own", "--directory=."), ("shared", "--filename=data")] {
         let (dir, work) = prepared(&format!("replay-fio-{name}"));
         let words = [
@@ -358,7 +359,7 @@ fn jobs_of_fio_with_files_of_their_own_and_one() {
 }
 
 #[test]
-fn ranks_of_an_mpi_program() {
+fn ranks_of_an_mpi_program_are_replayed() {
     let dir = fresh("replay-mpi");
     let program = mpi::compile(&dir, "btio", "btio.c", &["-lm"]);
     let data = dir.join("data");
@@ -368,9 +369,9 @@ fn ranks_of_an_mpi_program() {
     assert!(said["processes"].as_u64() >= Some(4));
 }
 
-/// Requests that a trace does not contain cannot be replayed, with a message.
+/// Requests that a trace does not contain cannot be replayed, which a message reports.
 #[test]
-fn what_is_missing_in_a_trace_makes_its_replay_uncertain() {
+fn missing_requests_make_a_replay_uncertain() {
     let dir = recorded("replay-losses");
     lose(&dir.join("A"), &[("lane_full", 12), (FILTERED, 3)]);
     let said = run(&mut replay(&dir, &["--pace", "fast"])).success().stdout;
@@ -379,7 +380,7 @@ fn what_is_missing_in_a_trace_makes_its_replay_uncertain() {
     assert_eq!((&said["missing"]["lost"], &said["missing"]["filtered"]), (&12.into(), &3.into()));
 }
 
-/// The trace `A` of `dd`.
+/// Creates the trace `A` of `dd`.
 fn recorded(name: &str) -> PathBuf {
     let (dir, work) = prepared(name);
     let words = ["dd", "if=before", "of=out", "bs=3000"];
@@ -387,7 +388,7 @@ fn recorded(name: &str) -> PathBuf {
     dir
 }
 
-/// A model whose ranks first write one file and then read it, of whose times nothing is known.
+/// A model without times whose ranks first write one file and then read it.
 fn writes_then_reads(ranks: u64) -> String {
     let phases = [("1", "write"), ("2", "read")].map(|(number, direction)| {
         format!(
@@ -414,9 +415,9 @@ fn writes_then_reads(ranks: u64) -> String {
     format!("format = 1\nlayer = 'posix'\nprocesses = {ranks}\n{}", phases.concat())
 }
 
-/// More than are started before others have ended, where that may be.
+/// More processes than the replay starts before others have ended, where that is possible.
 #[test]
-fn the_phases_of_a_model_are_replayed_by_as_many_processes_as_it_has() {
+fn phases_are_replayed_by_as_many_processes() {
     let dir = fresh("replay-many");
     fs::write(dir.join("A"), writes_then_reads(70)).unwrap();
     let said = json(&run(&mut replay(&dir, &["--pace", "fast", "--format", "json"])).success());
@@ -424,7 +425,7 @@ fn the_phases_of_a_model_are_replayed_by_as_many_processes_as_it_has() {
 }
 
 #[test]
-fn a_model_is_replayed_with_barriers_between_its_phases() {
+fn model_is_replayed_with_barriers_between_phases() {
     let dir = fresh("replay-model");
     fs::write(dir.join("A"), writes_then_reads(3)).unwrap();
     fs::create_dir(dir.join("into")).unwrap();
@@ -454,7 +455,7 @@ fn a_model_is_replayed_with_barriers_between_its_phases() {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_said_and_nothing_is_touched() {
+fn invalid_replay_is_refused_without_changes() {
     let dir = recorded("replay-wrong");
     let fails = |command: &mut Command, expected: &[&str]| {
         let ended = run(command);
@@ -495,7 +496,7 @@ fn what_cannot_be_replayed_is_said_and_nothing_is_touched() {
 }
 
 #[test]
-fn a_target_that_is_full_is_said_before_and_while() {
+fn full_target_is_reported_before_and_during_a_replay() {
     let dir = recorded("replay-full");
     let script = "\"$0\" replay \"$1\" --into \"$2\"; code=$?; ls -A \"$2\"; exit $code";
     let words = |dir: &Path| {
@@ -514,7 +515,7 @@ fn a_target_that_is_full_is_said_before_and_while() {
     assert!(enough_to_begin.stdout.contains("ENOSPC"), "{}", enough_to_begin.stdout);
 }
 
-/// A replay that takes a minute, when its process runs.
+/// Starts a replay that takes a minute, and waits until its process runs.
 fn long_one(dir: &Path) -> (Child, i32) {
     let child = replay(dir, &["--pace", "0.001x"]).stderr(Stdio::piped()).spawn().unwrap();
     let children = format!("/proc/{0}/task/{0}/children", child.id());
@@ -526,7 +527,7 @@ fn long_one(dir: &Path) -> (Child, i32) {
     (child, process.unwrap())
 }
 
-/// The trace `A` of a program that pauses.
+/// Creates the trace `A` of a program that pauses.
 fn slow(name: &str) -> PathBuf {
     let (dir, work) = prepared(name);
     let words = ["sh", "-c", "echo a > a; sleep 0.3; echo b > b"];
@@ -535,7 +536,7 @@ fn slow(name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_process_that_is_killed_is_named_and_nothing_stays() {
+fn killed_process_is_named_and_leaves_no_files() {
     let dir = slow("replay-killed");
     let (child, process) = long_one(&dir);
     kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
@@ -547,7 +548,7 @@ fn a_process_that_is_killed_is_named_and_nothing_stays() {
 }
 
 #[test]
-fn a_signal_ends_it_and_nothing_stays() {
+fn signal_ends_the_replay_and_leaves_no_files() {
     for signal in [Signal::INT, Signal::TERM] {
         let dir = slow("replay-signal");
         let (child, process) = long_one(&dir);
@@ -561,7 +562,7 @@ fn a_signal_ends_it_and_nothing_stays() {
 }
 
 #[test]
-fn nothing_outside_is_written_whatever_links_are_there() {
+fn replay_does_not_write_through_links() {
     let (dir, _) = prepared("replay-outside");
     let words = ["sh", "-c", "mkdir out; echo a > out/a; echo b > link; cat out/a", "sh"];
     let _ = run(&mut command(&dir.join("work"), &dir.join("A"), &words)).success();

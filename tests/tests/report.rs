@@ -1,5 +1,5 @@
-//! `miot report`, opened in a browser: what is on the page is what the programs did and what `miot
-//! stat` says, and nothing is asked of a network.
+//! `miot report`, opened in a browser: the page shows the programs' requests and the figures of
+//! `miot stat`, and uses no network.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -35,7 +35,7 @@ fn json_of(words: &[&str], trace: &Path) -> Value {
     serde_json::from_str(&miot(words, trace).success().stdout).expect("JSON")
 }
 
-/// A report, and where it is.
+/// Writes a report and returns its path.
 fn report(trace: &Path, options: &[&str]) -> PathBuf {
     let page = trace.with_extension("html");
     let words = [&["report", "-o", page.to_str().unwrap()][..], options].concat();
@@ -43,7 +43,7 @@ fn report(trace: &Path, options: &[&str]) -> PathBuf {
     page
 }
 
-/// Opens a page, which has to be content and to ask for nothing.
+/// Opens a page and checks that it is self-contained.
 fn opened(page: &Path) -> Browser {
     let mut browser = Browser::start();
     browser.open(&format!("file://{}", page.display())).unwrap();
@@ -51,7 +51,7 @@ fn opened(page: &Path) -> Browser {
     browser
 }
 
-/// It has asked for nothing but itself, and nothing went wrong.
+/// Checks that the page has requested only itself and has no errors.
 #[track_caller]
 fn assert_self_contained(browser: &mut Browser) {
     assert_eq!(browser.complaints(), Vec::<String>::new());
@@ -64,7 +64,7 @@ fn assert_self_contained(browser: &mut Browser) {
     assert_eq!(browser.asked().iter().filter(|url| url.starts_with("file://")).count(), 1);
 }
 
-/// The rows of a table: their keys, and what each cell says exactly.
+/// Rows of a table: their keys, and the exact value of each cell.
 fn table(browser: &mut Browser, name: &str) -> Vec<(String, Vec<Value>)> {
     let found = browser.value(&format!(
         "[...document.querySelectorAll('#{name} tbody tr')].map((row) => [row.dataset.key, [...row.cells].map(
@@ -79,7 +79,7 @@ fn totals(browser: &mut Browser) -> Value {
     )
 }
 
-/// All of `subset` is in `all`.
+/// Checks that all of `subset` is in `all`.
 #[track_caller]
 fn assert_within(subset: &Value, all: &Value) {
     for (key, value) in subset.as_object().unwrap() {
@@ -87,7 +87,7 @@ fn assert_within(subset: &Value, all: &Value) {
     }
 }
 
-/// What `miot stat` says is what the page says, figure by figure.
+/// Checks that the page has every figure of `miot stat`.
 #[track_caller]
 fn assert_as_stat(browser: &mut Browser, trace: &Path) {
     let stat = json_of(&["stat", "--format", "json", "--files", "50"], trace);
@@ -131,10 +131,10 @@ fn assert_as_stat(browser: &mut Browser, trace: &Path) {
     }
 }
 
-/// Sixty-four blocks of 4 KiB written, half a second of nothing, and read back twice.
+/// Sixty-four blocks of 4 KiB are written, and after a pause of half a second read back twice.
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario from start to end")]
-fn the_page_says_what_a_program_did_and_what_stat_says() {
+fn page_shows_the_program_and_the_figures_of_stat() {
     let place = fresh("report-program");
     let trace = place.join("trace");
     let script = "dd if=/dev/zero of=out bs=4096 count=64 status=none; sleep 0.5
@@ -148,7 +148,7 @@ fn the_page_says_what_a_program_did_and_what_stat_says() {
     let out = place.join("out").display().to_string();
     let files = table(&mut browser, "counted-files-table");
     let (_, cells) = files.iter().find(|(key, _)| *key == format!("posix {out}")).expect("the file");
-    // Bytes read and written, reads (each dd asks once more and gets nothing) and writes.
+    // Bytes read and written, reads (each dd makes one more, at the end of the file) and writes.
     assert_eq!(cells[2..6], [json!(2 * 64 * 4096), json!(64 * 4096), json!(2 * 65), json!(64)]);
     let sizes =
         browser.value("[...document.querySelectorAll('#sizes-figure rect title')].map((t) => t.textContent)");
@@ -160,7 +160,7 @@ fn the_page_says_what_a_program_did_and_what_stat_says() {
     let idle = table(&mut browser, "idle-table");
     let (_, cells) = idle.iter().find(|(length, _)| length == "100000000").expect("0.1 s and more");
     assert!(cells[1].as_u64() >= Some(1) && cells[2].as_u64() >= Some(500_000_000), "{idle:?}");
-    // The file was gone through from its begin to its end three times, once writing.
+    // The file was accessed from start to end three times, one of them writing.
     let model = json_of(&["report", "--format", "json", "-o", "-"], &trace);
     let accesses =
         model["accesses"].as_array().unwrap().iter().find(|of| of["path"] == out.as_str()).unwrap();
@@ -169,7 +169,7 @@ fn the_page_says_what_a_program_did_and_what_stat_says() {
         (&json!(192), &json!(0), &json!(64 * 4096 - 1))
     );
     let marks: Vec<(i64, i64, u8)> = serde_json::from_value(accesses["marks"].clone()).unwrap();
-    // The highest row of each column: a request that is held up marks several columns.
+    // The highest row of each column: a delayed request marks several columns.
     let rows = |mark: u8| -> Vec<i64> {
         let mut highest = BTreeMap::new();
         for (column, row, _) in marks.iter().filter(|of| of.2 & mark > 0) {
@@ -191,7 +191,7 @@ fn the_page_says_what_a_program_did_and_what_stat_says() {
             .unwrap()
             .contains("no event was lost")
     );
-    // The page sorts by a click.
+    // A click sorts the table.
     browser.click("#operations-table th:nth-child(3) button");
     let counts: Vec<i64> =
         table(&mut browser, "operations-table").iter().map(|(_, c)| c[2].as_i64().unwrap()).collect();
@@ -234,16 +234,15 @@ fn the_page_says_what_a_program_did_and_what_stat_says() {
         assert_speaks_for_itself(&mut alone, plot);
         assert_eq!(size(&file(&saved, "png")), size(&file(&pictures, "png")), "{plot}");
     }
-    // Twice the units of a plot over the whole page, and of what says around it what it is.
+    // Twice the units of a full-width plot, including the text around it.
     assert_eq!(size(&pictures.join("throughput.png")), (2 * 1100, 2 * 332));
-    // The page says it by itself.
+    // On the page itself these labels are hidden.
     let hidden =
         "[...document.querySelectorAll('.frame')].every((e) => getComputedStyle(e).display === 'none')";
     assert_eq!(browser.value(hidden), true);
 }
 
-/// The file of a plot that is open says what it shows, by words that are within the picture and not
-/// over each other.
+/// Checks that the saved file of an open plot has labels, inside the picture and without overlaps.
 #[track_caller]
 fn assert_speaks_for_itself(browser: &mut Browser, plot: &str) {
     let time = "time since the first request";
@@ -280,7 +279,7 @@ fn assert_speaks_for_itself(browser: &mut Browser, plot: &str) {
     assert_eq!(browser.value(covered), json!([]), "{plot}");
 }
 
-/// The shapes of an SVG file, as a browser understands it, which finds nothing wrong.
+/// Shapes of an SVG file as parsed by a browser, which must report no error.
 fn drawn(browser: &mut Browser, file: &Path) -> Value {
     browser.open(&format!("file://{}", file.display())).unwrap();
     browser.shows("document.readyState === 'complete'");
@@ -292,7 +291,7 @@ fn drawn(browser: &mut Browser, file: &Path) -> Value {
     shapes
 }
 
-/// Width and height of a PNG file of more than one colour.
+/// Width and height of a PNG file of more than one color.
 fn size(file: &Path) -> (u32, u32) {
     let bytes = std::fs::read(file).unwrap();
     assert_eq!(&bytes[..8], b"\x89PNG\r\n\x1a\n", "{}", file.display());
@@ -301,13 +300,13 @@ fn size(file: &Path) -> (u32, u32) {
     (number(16), number(20))
 }
 
-/// An output that cannot be written is reported before the trace is read, and no page is left.
+/// An output that cannot be written is reported before the trace is read, and no page remains.
 #[test]
-fn where_nothing_can_be_written_it_says_so_at_once() {
+fn unwritable_output_is_reported_at_once() {
     let place = fresh("report-unwritable");
     let trace = place.join("trace");
     let _ = traced(&place, &trace, &["cat", "/etc/passwd"]).success();
-    // It would be an error, if it were read.
+    // Reading this part would be an error.
     let part = first_part(&trace);
     std::fs::write(&part, "damaged").unwrap();
     let fails = |words: &[&str], says: &str| {
@@ -327,9 +326,9 @@ fn where_nothing_can_be_written_it_says_so_at_once() {
     fails(&[], "damaged");
 }
 
-/// Four ranks write a block in turn; rank 0 reads all.
+/// Four ranks write a block in turn, and rank 0 reads all.
 #[test]
-fn ranks_of_a_program_are_told_apart() {
+fn ranks_of_a_program_are_distinguished() {
     let place = fresh("report-ranks");
     let program = mpi::compile(&place, "blocks", "blocks.c", &[]);
     let (trace, data) = (place.join("trace"), place.join("data"));
@@ -353,12 +352,13 @@ fn ranks_of_a_program_are_told_apart() {
     assert_self_contained(&mut browser);
 }
 
-/// Names that would be markup, and no text at all.
+/// Names that would be markup, and names that are not text.
 #[test]
 fn hostile_names_stay_text() {
     let place = fresh("report-hostile");
     let names: [&[u8]; 5] = [
-        b"<script>document.title='got in'</script>", // in a directory of the first half's name
+        // in a directory that has the first half of the name
+        b"<script>document.title='got in'</script>",
         b"\"'><img src=x onerror=alert(1)>",
         b"\xff\xfe not text",
         b"\x1b]0;title\x07\n]]>&amp;&lt;",
@@ -389,14 +389,14 @@ fn hostile_names_stay_text() {
     assert_self_contained(&mut browser);
 }
 
-/// No cell has a control character.
+/// Checks that no cell has a control character.
 fn assert_as_stat_of_names(browser: &mut Browser) {
     let clean = "![...document.querySelectorAll('td')].some((cell) => /[\\u0000-\\u001f\\u202a-\\u202e]/.test(cell.textContent))";
     assert_eq!(browser.value(clean), true);
 }
 
 #[test]
-fn a_trace_with_losses_says_that_its_figures_are_lower_bounds() {
+fn losses_make_the_figures_lower_bounds() {
     let place = fresh("report-losses");
     let trace = place.join("trace");
     let _ = traced(&place, &trace, &["cat", "/etc/passwd"]).success();
@@ -437,7 +437,7 @@ fn a_trace_with_losses_says_that_its_figures_are_lower_bounds() {
 }
 
 #[test]
-fn without_events_the_page_says_so() {
+fn page_without_events_states_it() {
     let place = fresh("report-empty");
     let trace = place.join("trace");
     let _ = traced(&place, &trace, &["cat", "/etc/passwd"]).success();
@@ -453,7 +453,7 @@ fn without_events_the_page_says_so() {
 }
 
 #[test]
-fn of_a_damaged_trace_there_is_an_error_and_no_page() {
+fn damaged_trace_gives_an_error_and_no_page() {
     let place = fresh("report-damaged");
     let trace = place.join("trace");
     let _ = traced(&place, &trace, &["cat", "/etc/passwd"]).success();
@@ -468,9 +468,9 @@ fn of_a_damaged_trace_there_is_an_error_and_no_page() {
     assert!(!page.exists());
 }
 
-/// Its side tables are there, so that something must have been in it.
+/// The side tables of the part exist, so it must have had events.
 #[test]
-fn a_part_that_is_missing_is_told() {
+fn missing_part_is_reported() {
     let place = fresh("report-missing");
     let trace = place.join("trace");
     let _ = traced(&place, &trace, &["cat", "/etc/passwd"]).success();
@@ -492,9 +492,9 @@ fn first_part(trace: &Path) -> PathBuf {
     parts.map(|part| part.unwrap().path()).min().expect("a part")
 }
 
-/// A period of a cluster: a month, many files, jobs on nodes, absurd values among them.
+/// Data like a cluster's: a month, many files, jobs on nodes, and extreme values.
 #[test]
-fn a_month_of_a_cluster_is_one_small_page() {
+fn month_of_a_cluster_is_one_small_page() {
     const FILES: i64 = 20_000;
     let trace = fresh("report-cluster").join("trace");
     let mut build = TraceBuilder::create(&trace).unwrap();

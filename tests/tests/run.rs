@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a shell runs that has ignored `signals` before, as nohup does with SIGHUP.
+/// Command run by a shell that ignores `signals`, as nohup does with SIGHUP.
 fn ignoring(signals: &str, command: &Command) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("trap '' {signals}; exec \"$@\""), "sh"]);
@@ -24,15 +24,15 @@ fn ignoring(signals: &str, command: &Command) -> Command {
     shell
 }
 
-/// `miot run` of a shell script in a process group of its own, as a shell starts jobs.
+/// `miot run` of a shell script in its own process group, as a shell starts jobs.
 struct Job {
     miot: Background,
     place: PathBuf,
 }
 
 impl Job {
-    /// The script goes on from `ready` when that is wanted; it ends by a file `go`, with 7, if not
-    /// by a signal.
+    /// Starts the script. It continues from `ready` on request, and ends with code 7 when the file
+    /// `go` exists, if not by a signal.
     fn start(name: &str, ignored: &str) -> Job {
         let place = fresh(name);
         let script = "ulimit -c 0; echo written > file; until [ -e go ]; do sleep 0.05; done; exit 7";
@@ -54,7 +54,7 @@ impl Job {
         fs::write(self.place.join("go"), "").unwrap();
     }
 
-    /// The exit code; the trace is whole by then.
+    /// Returns the exit code. The trace is complete by then.
     fn end(mut self) -> i32 {
         until("miot run has ended", || !self.miot.running());
         until("the summary is there", || self.miot.printed().contains("events lost: 0"));
@@ -66,15 +66,15 @@ impl Job {
     }
 }
 
-/// Masks of signals without 32 and 33, which are the C library's: no program can use them, and
-/// `posix_spawn` ignores them.
+/// Masks of signals without 32 and 33, which are reserved for the C library: no program can use
+/// them, and `posix_spawn` ignores them.
 fn programs_own(masks: &str) -> Vec<(&str, u64)> {
     let masks = masks.lines().map(|line| line.split_once(":\t").unwrap());
     masks.map(|(name, mask)| (name, u64::from_str_radix(mask, 16).unwrap() & !(3 << 31))).collect()
 }
 
 #[test]
-fn a_command_finds_signals_as_without_miot() {
+fn command_has_the_same_signals_as_without_miot() {
     let place = fresh("run-dispositions");
     let lists = ["0", "INT QUIT", "HUP", "PIPE", "INT TERM USR1 USR2 ALRM PIPE"];
     for (number, ignored) in lists.iter().enumerate() {
@@ -85,8 +85,8 @@ fn a_command_finds_signals_as_without_miot() {
         let traced = run(&mut ignoring(ignored, &command(&place, &trace, &words))).success().stdout;
         assert_eq!(programs_own(&traced), programs_own(&plain), "with {ignored} ignored");
     }
-    // Whether a pipe that nobody reads ends the command or is an error to it. Not the shell's own
-    // echo: it may be ignored there.
+    // With and without SIGPIPE, a write to a closed pipe ends the command or is an error. The
+    // shell's own echo may ignore it.
     for ignored in ["0", "PIPE"] {
         let words = ["sh", "-c", "(sleep 0.2; /bin/echo late; echo $? >&2) | true"];
         let mut plain = Command::new(words[0]);
@@ -99,7 +99,7 @@ fn a_command_finds_signals_as_without_miot() {
 }
 
 #[test]
-fn what_is_sent_to_miot_run_ends_the_command_and_the_trace_is_whole() {
+fn signal_to_miot_run_ends_the_command_only() {
     for (signal, code) in [(Signal::HUP, 129), (Signal::TERM, 143), (Signal::USR1, 138), (Signal::USR2, 140)]
     {
         let job = Job::start("run-passed-on", "");
@@ -109,13 +109,13 @@ fn what_is_sent_to_miot_run_ends_the_command_and_the_trace_is_whole() {
 }
 
 #[test]
-fn what_the_terminal_sends_to_all_ends_the_command_once_and_the_trace_is_whole() {
+fn signal_of_the_terminal_ends_the_command_once() {
     for (signal, code) in [(Signal::INT, 130), (Signal::QUIT, 131), (Signal::HUP, 129)] {
         let job = Job::start("run-group", "");
         job.signal_all(signal);
         assert_eq!(job.end(), code, "{signal:?}");
     }
-    // Not passed on: the command would get it twice.
+    // Not passed on, because the command would get it twice.
     let job = Job::start("run-alone", "");
     signal_id(job.miot.id(), Signal::INT);
     signal_id(job.miot.id(), Signal::QUIT);
@@ -124,21 +124,21 @@ fn what_the_terminal_sends_to_all_ends_the_command_once_and_the_trace_is_whole()
 }
 
 #[test]
-fn a_job_that_ignores_signals_goes_on() {
+fn job_that_ignores_signals_continues() {
     let job = Job::start("run-ignored", "HUP INT QUIT");
     [Signal::HUP, Signal::INT, Signal::QUIT].into_iter().for_each(|signal| job.signal_all(signal));
     job.go();
     assert_eq!(job.end(), 7);
 }
 
-/// `miot run` on a terminal. The line is shown there as well: what the test waits for must not be
-/// in it, nor shown before.
+/// Line that runs `miot run` on a terminal. The terminal shows the line as well, so the expected
+/// text must not be part of it, nor appear earlier.
 fn typed(place: &Path, trace: &str, command: &str) -> String {
     format!("{} run -o {} -- {command}", built().miot.display(), place.join(trace).display())
 }
 
 #[test]
-fn a_command_has_the_terminal() {
+fn command_controls_the_terminal() {
     let place = fresh("run-terminal");
     let terminal = Terminal::new(160, 100);
     terminal.line(&typed(&place, "asked", "sh -c 'echo as\"\"ks; read x; echo got-$x'"));
@@ -170,7 +170,7 @@ fn a_command_has_the_terminal() {
 }
 
 #[test]
-fn a_terminal_that_goes_away_leaves_a_whole_trace() {
+fn closed_terminal_leaves_a_complete_trace() {
     let place = fresh("run-hangup");
     let terminal = Terminal::new(160, 100);
     let command = format!("sh -c 'echo $PPID > {0}; mv {0} {1}; sleep 1000'", "pid.new", "pid");

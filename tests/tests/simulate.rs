@@ -1,5 +1,5 @@
-//! `miot simulate` and `miot generate`: traces of real programs and of models on machines that are
-//! not there.
+//! `miot simulate` and `miot generate`: traces of real programs and of models on simulated
+//! machines.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -23,10 +23,10 @@ fn json(directory: &Path, words: &[&str]) -> Value {
 }
 
 /// A program writes 64 blocks of 4 KiB and reads them back. Without a cache each request is one
-/// access of 2 ms; in a cache what was written is found; with write-behind nobody waits for the
+/// access of 2 ms. With a cache the reads are hits. With write-behind no process waits for the
 /// writes.
 #[test]
-fn a_recorded_program_is_simulated_as_it_ran() {
+fn recorded_program_is_simulated_as_it_ran() {
     let place = fresh("simulate-recorded");
     let script = "import os\nf = os.open('file', os.O_RDWR | os.O_CREAT)\nfor n in range(64): os.pwrite(f, bytes(4096), n * 4096)\nfor n in range(64): os.pread(f, 4096, n * 4096)";
     let _ = traced(&place, &place.join("trace"), &["python3", "-c", script]).success();
@@ -39,7 +39,7 @@ fn a_recorded_program_is_simulated_as_it_ran() {
     let sum = |outcome: &Value, key: &str| -> u64 {
         outcome["processes"].as_array().unwrap().iter().map(|process| process[key].as_u64().unwrap()).sum()
     };
-    // What the interpreter reads is there too, the same in all three.
+    // The reads of the interpreter are there too, the same in all three cases.
     let none = of(&["--cache", "0"]);
     assert!(sum(&none, "reads") >= 64 && sum(&none, "writes") >= 64, "{none:#}");
     let accesses = none["disk"]["reads"].as_u64().unwrap() + none["disk"]["writes"].as_u64().unwrap();
@@ -48,15 +48,15 @@ fn a_recorded_program_is_simulated_as_it_ran() {
     let behind = of(&["--cache", "1M", "--write-behind", "true"]);
     assert_eq!(through["disk"]["bytes_written"], behind["disk"]["bytes_written"]);
     assert_eq!(sum(&through, "blocked") - sum(&behind, "blocked"), 64 * 2_000_000);
-    // What was written is read from the cache.
+    // Written blocks are read from the cache.
     let misses = behind["cache"]["misses"].as_u64().unwrap();
     assert!(behind["cache"]["read"].as_u64().unwrap() >= misses + 64, "{behind:#}");
 }
 
-/// With `--cpu-time` each request has what its thread has used of a processor, which is what
-/// computes when it is simulated.
+/// With `--cpu-time` each request has the processor time of its thread, which is the computing time
+/// of the simulation.
 #[test]
-fn recorded_processor_time_is_what_computes() {
+fn recorded_processor_time_is_the_computing_time() {
     let place = fresh("simulate-cpu");
     let script = "
 import os, time
@@ -105,18 +105,18 @@ for before, after in said: print(before, after)
     assert!(note.as_str().unwrap().contains("processor time was not recorded"), "{note}");
 }
 
-/// `docs/guide/simulate.md`.
+/// Text of `docs/guide/simulate.md`.
 fn page() -> String {
     std::fs::read_to_string(root().join("docs/guide/simulate.md")).unwrap()
 }
 
-/// The part of the page below a heading.
+/// Section of the page below a heading.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let (_, rest) = page.split_once(&format!("\n## {heading}\n")).unwrap();
     rest.split("\n## ").next().unwrap()
 }
 
-/// Commands of a part of the page, each with what is printed below it.
+/// Commands of a section, each with the output printed below it.
 fn commands(section: &str) -> Vec<(&str, String)> {
     let mut all: Vec<(&str, String)> = Vec::new();
     for block in section.split("```console\n").skip(1) {
@@ -130,16 +130,16 @@ fn commands(section: &str) -> Vec<(&str, String)> {
     all
 }
 
-/// A command of the page.
+/// Runs a command of the page.
 fn sh(place: &Path, command: &str) -> Ended {
     let path = std::env::var("PATH").unwrap();
     let path = format!("{}:{path}", built().folder.display());
     run(Command::new("sh").args(["-c", command]).current_dir(place).env("PATH", path))
 }
 
-/// The trace of steps that the page explains by hand is what is printed.
+/// The page explains a trace of steps by hand. The tool prints the same steps.
 #[test]
-fn the_steps_of_the_page_are_those_of_the_tool() {
+fn steps_of_the_page_equal_the_output() {
     let place = fresh("simulate-steps");
     let page = page();
     let commands = commands(section(&page, "Step by step"));
@@ -149,10 +149,10 @@ fn the_steps_of_the_page_are_those_of_the_tool() {
     }
 }
 
-/// The worked example, as it stands in the page: a program is traced, exported, simulated on three
-/// kinds of storage.
+/// The worked example of the page: a program is traced, exported, and simulated on three kinds of
+/// storage.
 #[test]
-fn the_worked_example_of_the_page_works() {
+fn worked_example_of_the_page_works() {
     let place = fresh("simulate-example");
     let page = page();
     let commands = commands(section(&page, "A real program"));
@@ -165,7 +165,7 @@ fn the_worked_example_of_the_page_works() {
     for (command, expected) in &commands[1..] {
         let ended = sh(&place, command);
         assert_eq!(ended.code(), 0, "{command}: {}", ended.stderr);
-        // Sweeps have the same points; figures are those of another run.
+        // Sweeps have the same points, but figures of another run.
         if command.contains("--cache") && command.contains("..") {
             assert_eq!(first_words(&ended.stdout), first_words(expected), "{command}");
         }
@@ -181,19 +181,19 @@ fn the_worked_example_of_the_page_works() {
     for key in ["writes", "bytes_written"] {
         assert_eq!(trace[key], text[key], "{key}");
     }
-    // Reads have the length that was asked for, also those at the end of a file.
+    // Reads have the requested length, also at the end of a file.
     let [found, asked] = [&trace, &text].map(|process| process["reads"].as_u64().unwrap());
     assert!(found <= asked && asked <= found + found / 100, "{found} and {asked}");
-    // Times are in units of 10 us, and nothing is known after the last request.
+    // Times are in units of 10 us, and computing after the last request is unknown.
     let [trace, text] = [&trace, &text].map(|process| process["run"].as_u64().unwrap());
     assert!(text <= trace + 10_000 && text * 10 > trace * 9, "{trace} and {text}");
 }
 
-/// `miot stat` finds in the models' traces what they were given within 2 %, and what the page says,
-/// which is within 10 % of the paper's Tables 1 and 2 but for the cells in parentheses, which
-/// others of the paper contradict.
+/// `miot stat` finds the parameters of the models in their traces within 2 %, and the figures of
+/// the page. These are within 10 % of the paper's Tables 1 and 2 except for the cells in
+/// parentheses, which other figures of the paper contradict.
 #[test]
-fn models_are_characterized_as_the_tables_have_it() {
+fn models_have_the_figures_of_the_tables() {
     let place = fresh("simulate-models");
     let names: Vec<_> = MODELS.iter().map(|model| model.name).collect();
     let _ = miot(&place, &["generate", "--like", &names.join(","), "-o", "trace"]).success();
@@ -252,10 +252,9 @@ fn models_are_characterized_as_the_tables_have_it() {
     }
 }
 
-/// A generated trace is a good trace, says that it is a model, and is simulated as the model itself
-/// is.
+/// A generated trace is valid, is marked as a model, and is simulated like the model itself.
 #[test]
-fn a_generated_trace_is_the_model() {
+fn generated_trace_equals_the_model() {
     let place = fresh("simulate-generated");
     let said = miot(&place, &["generate", "--like", "les,venus", "--seconds", "20", "-o", "trace"]).success();
     assert!(said.stdout.contains("not a recorded trace"), "{}", said.stdout);
@@ -298,14 +297,14 @@ fn a_generated_trace_is_the_model() {
             "{name}: {computed} and {again:#}"
         );
     }
-    // Not into a directory that holds something.
+    // A directory with files is refused.
     let again = miot(&place, &["generate", "--like", "upw", "-o", "trace"]);
     assert_eq!(again.code(), 1);
 }
 
 /// A sweep has a line per point, in order, in each format, and a plot.
 #[test]
-fn a_sweep_is_a_table_and_a_plot() {
+fn sweep_is_a_table_and_a_plot() {
     let place = fresh("simulate-sweep");
     let _ = miot(&place, &["generate", "--like", "upw", "--seconds", "30", "-o", "trace"]).success();
     let words =
@@ -319,7 +318,7 @@ fn a_sweep_is_a_table_and_a_plot() {
     assert!(svg.starts_with("<svg") && svg.contains("4 MiB"), "{svg}");
     let all = json(&place, &words);
     assert_eq!(all["simulations"].as_array().unwrap().len(), 6);
-    // Machines beside each other.
+    // Several machines in one table.
     let words = ["simulate", "trace", "--storage", "cray,nvme", "--cache", "1M,2M", "--format", "csv"];
     let csv = miot(&place, &words).success().stdout;
     let points: Vec<_> = csv.lines().map(|line| line.split(',').take(2).collect::<Vec<_>>()).collect();
@@ -331,7 +330,7 @@ fn a_sweep_is_a_table_and_a_plot() {
         ["nvme", "2097152"],
     ];
     assert_eq!(points, expected);
-    // Bytes over time: all that was asked for, in at most so many steps.
+    // Bytes over time: all requested bytes, in at most this number of steps.
     let words = ["simulate", "trace", "--over-time", "7"];
     let text = miot(&place, &words).success().stdout;
     assert!(text.contains("disk written") && text.contains("/s"), "{text}");
@@ -349,9 +348,9 @@ fn a_sweep_is_a_table_and_a_plot() {
     assert!(explained.contains("computes") && explained.contains("transfer 0 begins"), "{explained}");
 }
 
-/// What cannot be simulated is an error that says why.
+/// An impossible simulation is refused with a reason.
 #[test]
-fn what_cannot_be_simulated_is_told() {
+fn impossible_simulation_is_refused() {
     let place = fresh("simulate-wrong");
     let _ = traced(&place, &place.join("pipes"), &["sh", "-c", "echo x | cat > /dev/null"]).success();
     let fails = |words: &[&str], code: i32, says: &str| {
@@ -379,7 +378,7 @@ fn what_cannot_be_simulated_is_told() {
     std::fs::write(place.join("damaged"), "C0 0 0 200 0 1 0 1 1 0\nC0 zz\n").unwrap();
     fails(&["simulate", "damaged"], 1, "line 2");
     fails(&["generate", "--like", "upw", "--seconds", "0", "-o", "x"], 2, "more than 0");
-    // `--print-config` gives a file that means the same.
+    // `--print-config` prints an equivalent configuration file.
     let config = miot(&place, &["simulate", "--storage", "nvme", "--print-config"]).success().stdout;
     std::fs::write(place.join("nvme.toml"), &config).unwrap();
     let again = miot(&place, &["simulate", "--config", "nvme.toml", "--print-config"]).success().stdout;

@@ -1,5 +1,5 @@
-//! docs/start/ten-minutes.md, line by line: all its blocks of `sh` in one shell that stops at the
-//! first line that fails. Only the build is the test's own, which is made already.
+//! docs/start/ten-minutes.md, line by line: all its `sh` blocks in one shell that stops at the
+//! first failing line. Only the build is skipped, because it exists already.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -9,7 +9,7 @@ use miot_tests::test_dir::fresh;
 use std::fs;
 use std::process::Command;
 
-/// Lines of the page's blocks that begin with ```` ```sh ````.
+/// Lines of the page's blocks that start with ```` ```sh ````.
 fn lines(page: &str) -> Vec<String> {
     let (mut lines, mut inside) = (Vec::new(), false);
     for line in page.lines() {
@@ -24,7 +24,7 @@ fn lines(page: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_page_does_what_it_says() {
+fn every_line_of_the_page_works() {
     let page = fs::read_to_string(root().join("docs/start/ten-minutes.md")).unwrap();
     let place = fresh("ten-minutes");
     let mut all = lines(&page);
@@ -33,7 +33,7 @@ fn the_page_does_what_it_says() {
     let before = all.len();
     all.retain(|line| !build.contains(&line.as_str()));
     assert_eq!(all.len(), before - build.len(), "the lines that install are as this test expects them");
-    // Of a run that was killed there may be something left; and of this one nothing must be.
+    // Remove the leftovers of a killed run. This run must leave none.
     let clean = "rm -rf /dev/shm/miot-n1 /dev/shm/miot-n2";
     let mut script = format!(
         "set -eEm\ntrap 'echo \"failed: $BASH_COMMAND\" >&2; kill $(jobs -p); {clean}' ERR\n{clean}\n"
@@ -54,7 +54,7 @@ fn the_page_does_what_it_says() {
     let logs =
         ["server.log", "n1.log", "n2.log"].map(|log| fs::read_to_string(place.join(log)).unwrap_or_default());
     assert_eq!(output.code(), 0, "{text}\n{}", logs.join("\n"));
-    // What the page promises, besides that every line succeeds.
+    // The results that the page promises, besides the success of every line.
     let of = |command: &str| {
         let start =
             output.stdout.rfind(&format!("$ {command}")).unwrap_or_else(|| panic!("no {command}\n{text}"));

@@ -1,5 +1,5 @@
-//! What `miot run` recorded agrees with what `strace -f` saw of the same run, one to one, for real
-//! programs. docs/hooks/posix.md lists the differences by design.
+//! Requests recorded by `miot run` agree one to one with those recorded by `strace -f` in the same
+//! run, for real programs. docs/hooks/posix.md lists the differences by design.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -18,7 +18,7 @@ fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-/// Runs the scenario under both and compares; at least `least` requests must agree.
+/// Runs the scenario under both and compares. At least `least` requests must agree.
 fn agree(name: &str, least: usize) {
     let scenario = scenario(name);
     let place = Place::new(&format!("truth-{name}"));
@@ -58,7 +58,7 @@ fn agree(name: &str, least: usize) {
     assert!(verdict.wrong.is_empty(), "{name}\n{}", verdict.wrong.join("\n"));
     assert!(
         verdict.agreed >= least,
-        "{name}: only {} requests agree: did the hook see the program?",
+        "{name}: only {} requests agree: was the program hooked?",
         verdict.agreed
     );
 }

@@ -1,4 +1,5 @@
-//! What the commands say of a trace that is damaged: the same everywhere, with what could be read.
+//! Messages of the commands about a damaged trace: the same everywhere, together with the readable
+//! data.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -18,14 +19,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Done, with what could be read.
+/// Exit code for a result without the unreadable data.
 const INCOMPLETE: i32 = 4;
 
 fn miot(words: &[&str], trace: &Path) -> Ended {
     run(Command::new(&built().miot).arg(words[0]).arg(trace).args(&words[1..]))
 }
 
-/// Parts of 300, 200 and 100 numbered requests of three threads.
+/// Creates parts of 300, 200 and 100 numbered requests of three threads.
 fn small(name: &str) -> PathBuf {
     let trace = fresh(&format!("unread-{name}")).join("trace");
     let mut writer = Writer::create(&trace, Options::default()).unwrap();
@@ -44,7 +45,8 @@ fn flip(file: &Path, at: usize) {
     fs::write(file, bytes).unwrap();
 }
 
-/// Its rows are there, and it says what is not read: once for each file.
+/// Checks that the readable rows are printed, and that the unread data is reported once for each
+/// file.
 #[track_caller]
 fn incomplete(ended: &Ended, said: &[&str]) {
     assert_eq!(ended.code(), INCOMPLETE, "{}{}", ended.stdout, ended.stderr);
@@ -54,7 +56,7 @@ fn incomplete(ended: &Ended, said: &[&str]) {
     assert!(ended.stderr.contains("figures are lower bounds; miot fsck "), "{}", ended.stderr);
 }
 
-/// Stream and number of each event that was printed.
+/// Stream and number of each printed event.
 fn numbers(printed: &str) -> BTreeSet<(u64, u64)> {
     let rows = printed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     rows.map(|row| (row["stream"].as_u64().unwrap(), row["seq"].as_u64().unwrap())).collect()
@@ -65,7 +67,7 @@ fn known(from: u64, to: u64) -> BTreeSet<(u64, u64)> {
 }
 
 #[test]
-fn every_command_says_what_it_could_not_read_beside_what_it_could() {
+fn every_command_reports_unread_data() {
     let trace = small("bit");
     for words in [&["cat"][..], &["stat"], &["tail"], &["top", "--once"]] {
         let whole = miot(words, &trace).success();
@@ -112,12 +114,12 @@ fn every_command_says_what_it_could_not_read_beside_what_it_could() {
     let page = fs::read_to_string(&page).unwrap();
     assert!(page.contains("Not read: events/part-000001.parquet: row group 0 is not what was written"));
     assert!(page.contains("Lower bounds: parts of the trace could not be read"));
-    // What does not need the part does not miss it.
+    // A command that does not need the part succeeds.
     let _ = miot(&["devices"], &trace).success();
 }
 
 #[test]
-fn side_tables_are_missed() {
+fn missing_side_tables_are_reported() {
     let trace = small("sides");
     fs::remove_file(trace.join("threads/part-000000.parquet")).unwrap();
     flip(&trace.join("files/part-000000.parquet"), 20);
@@ -127,13 +129,13 @@ fn side_tables_are_missed() {
         &["threads/part-000000.parquet: it is missing; 3 rows are not read", "files/part-000000.parquet"],
     );
     assert_eq!(numbers(&printed.stdout), known(0, 600));
-    assert!(!printed.stdout.contains("/data/"), "a name that is damaged is not given");
+    assert!(!printed.stdout.contains("/data/"), "a damaged name is not printed");
     fs::remove_file(trace.join("processes/part-000000.parquet")).unwrap();
     incomplete(&miot(&["stat"], &trace), &["processes/part-000000.parquet: it is missing"]);
 }
 
 #[test]
-fn a_live_file_that_is_damaged_in_its_middle_is_told() {
+fn damage_in_the_middle_of_a_live_file_is_reported() {
     let trace = fresh("unread-live").join("trace");
     let mut writer = Writer::create(&trace, Options::default()).unwrap();
     common::sides(&mut writer);
@@ -160,9 +162,9 @@ fn a_live_file_that_is_damaged_in_its_middle_is_told() {
     incomplete(&miot(&["stat"], &trace), &["live/part-000000.events.arrows"]);
 }
 
-/// 256 of them made the sealed part unreadable for everybody.
+/// 256 layers made the sealed part unreadable for all readers.
 #[test]
-fn a_program_with_many_layers_spoils_nothing() {
+fn program_with_many_layers_does_no_harm() {
     let place = fresh("unread-layers");
     let flags = [
         format!("-I{}", root().join("tracer-client/include").display()),
@@ -184,7 +186,7 @@ fn a_program_with_many_layers_spoils_nothing() {
 }
 
 #[test]
-fn a_terminal_obeys_no_name() {
+fn control_characters_in_names_are_escaped() {
     let place = fresh("unread-terminal");
     let trace = place.join("trace");
     // ESC, C1 (CSI) and a right-to-left override.
@@ -193,7 +195,7 @@ fn a_terminal_obeys_no_name() {
     let shown = "a\\u{1b}[31mb\\u{9b}1mc\\u{202e}d";
     let text = miot(&["cat"], &trace).success().stdout;
     assert!(text.contains(shown), "{text}");
-    // Programs get what there is.
+    // Formats for programs keep the bytes.
     for format in ["csv", "json"] {
         let piped = miot(&["cat", "--format", format], &trace).success().stdout;
         assert!(piped.contains('\u{202e}') && piped.contains('\u{9b}'), "{piped}");
@@ -211,7 +213,7 @@ fn a_terminal_obeys_no_name() {
     }
 }
 
-/// `ECONNREFUSED` was a number, as were all that only sockets give.
+/// `ECONNREFUSED` was printed as a number, like all errors that only sockets return.
 #[test]
 fn every_error_has_its_name() {
     let place = fresh("unread-errno");

@@ -1,5 +1,5 @@
-//! The second witness can be believed: the parser and the position model understand what strace
-//! says of every program of the truth tests, and the kernel never contradicts them.
+//! Checks strace as a reference: the parser and the position model handle strace's output of every
+//! program of the truth tests, and the kernel never contradicts them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 #[test]
-fn strace_is_understood_for_every_program() {
+fn strace_output_is_parsed_for_every_program() {
     for scenario in SCENARIOS {
         let place = Place::new(&format!("witness-{}", scenario.name));
         place.prepare(scenario);

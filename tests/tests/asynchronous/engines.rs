@@ -1,14 +1,14 @@
-//! fio's asynchronous engines: the trace has as many requests and bytes as fio says it made.
+//! fio's asynchronous engines: the trace has as many requests and bytes as fio reports.
 
 use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events, traced};
 use serde_json::Value;
 
-/// Requests and bytes, read and written.
+/// Number of requests and bytes: read, then written.
 type Totals = [(u64, u64); 2];
 
-/// Runs fio with an engine: reads and writes that fio says it made, and how often it synced; and
+/// Runs fio with an engine. Returns the reads and writes that fio reports, its number of syncs, and
 /// the trace.
 fn trace_of(name: &str, engine: &[&str]) -> (Totals, u64, Vec<Row>) {
     let place = fresh(&format!("asynchronous-fio-{name}"));
@@ -25,7 +25,7 @@ fn trace_of(name: &str, engine: &[&str]) -> (Totals, u64, Vec<Row>) {
     (said, syncs, events(&place.join("trace")))
 }
 
-/// What the trace says of the operations of this name.
+/// Totals of the operations with this name in the trace.
 fn found(rows: &[Row], operations: &str) -> Totals {
     ["read", "write"].map(|way| {
         let of = rows.iter().filter(|row| row.op == format!("{operations}_{way}"));
@@ -34,19 +34,19 @@ fn found(rows: &[Row], operations: &str) -> Totals {
 }
 
 #[test]
-fn fio_posixaio() {
+fn fio_posixaio_totals_match() {
     let (said, _, rows) = trace_of("posixaio", &["--ioengine=posixaio"]);
     assert_eq!(found(&rows, "aio"), said);
 }
 
 #[test]
-fn fio_libaio() {
+fn fio_libaio_totals_match() {
     let (said, _, rows) = trace_of("libaio", &["--ioengine=libaio", "--direct=1"]);
     assert_eq!(found(&rows, "libaio"), said);
 }
 
-/// fio enters the kernel by an instruction of its own: no request is seen, and the trace says how
-/// many there were.
+/// fio enters the kernel with its own instruction, so no request is recorded. The trace has the
+/// number of requests.
 #[test]
 fn fio_io_uring_is_counted() {
     let (said, syncs, rows) = trace_of("io_uring", &["--ioengine=io_uring", "--direct=1"]);

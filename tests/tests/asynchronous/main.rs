@@ -1,6 +1,5 @@
-//! Asynchronous I/O: the trace has each request once, with what became of it, for C programs that
-//! write down what they ask for and see, and in total for fio with each of its asynchronous
-//! engines.
+//! Asynchronous I/O. The trace has each request once with its result: for C programs that log their
+//! requests and results, and in total for fio with each of its asynchronous engines.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

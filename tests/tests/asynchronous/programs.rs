@@ -1,4 +1,4 @@
-//! Programs that note each request and what they saw come of it.
+//! C programs that log each request and its result.
 
 use miot_tests::compile::compile;
 use miot_tests::process::run;
@@ -10,18 +10,17 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Flag of a request that another call completed than began it.
+/// Flag of a request that was submitted and completed by different calls.
 const ASYNC: u64 = 4;
-/// The result of a request that nobody saw complete.
+/// Result of a request whose completion was not observed.
 const UNSEEN: i64 = -(libc::EINPROGRESS as i64);
-/// Requests that the programs have under way at once on the file `many`: more than the table of the
-/// hook holds.
+/// Number of requests in flight at once on the file `many`: more than the table of the hook holds.
 const MANY: usize = 6000;
 
-/// Exit code of a program whose kind of I/O this kernel does not offer.
+/// Exit code of a program if the kernel does not offer its kind of I/O.
 const NOT_TO_BE_HAD: i32 = 77;
 
-/// Runs a program without the hook, and under `miot run`: it must say the same, and the trace too.
+/// Runs a program without the hook and under `miot run`. Both outputs and the trace must agree.
 fn agree(name: &str, operations: &str, flags: &[&str]) {
     let place = fresh(&format!("asynchronous-{name}"));
     let program = compile(&place, name, &[&format!("{name}.c")], flags);
@@ -63,7 +62,7 @@ fn agree(name: &str, operations: &str, flags: &[&str]) {
     assert!(others.iter().filter(|row| row.flags & ASYNC != 0).count() > others.len() * 9 / 10);
     assert!(others.iter().all(|row| row.duration >= 0 && row.duration < 60_000_000_000));
 
-    // More than there is room for: each is there once, some of them only as submitted.
+    // More than the table holds: each is there once, some of them only as submitted.
     let mut offsets: Vec<i64> = many.iter().filter_map(|row| row.offset).collect();
     offsets.sort_unstable();
     assert_eq!(offsets, (0..MANY as i64).collect::<Vec<_>>());
@@ -73,7 +72,7 @@ fn agree(name: &str, operations: &str, flags: &[&str]) {
     assert_good(&trace);
 }
 
-/// What a program saw, but for the request that it cancels if it can.
+/// Lines of a program's output, without the request that it cancels if it can.
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("aio_read data 300 ")).collect();
     lines.sort_unstable();
@@ -81,16 +80,16 @@ fn sorted(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn posix() {
+fn posix_aio_agrees() {
     agree("async_aio", "aio_", &[]);
 }
 
 #[test]
-fn libaio() {
+fn libaio_agrees() {
     agree("async_libaio", "libaio_", &["-laio"]);
 }
 
 #[test]
-fn io_uring() {
+fn io_uring_agrees() {
     agree("async_uring", "uring_", &["-luring"]);
 }

@@ -1,4 +1,4 @@
-//! Errors are reported: unknown names, a trace without events, paths that are not UTF-8.
+//! Errors of `miot stat --by`: unknown names, a trace without events, paths that are not UTF-8.
 
 use super::{row, stat};
 use miot_tests::built::built;
@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 
 #[test]
-fn wrong_names_are_told_with_what_there_is() {
+fn unknown_names_are_refused_with_the_known_ones() {
     let place = fresh("characterize-bad");
     let trace = place.join("trace");
     let _ = traced(&place, &trace, &["cat", "/etc/passwd"]).success();
@@ -27,7 +27,7 @@ fn wrong_names_are_told_with_what_there_is() {
 }
 
 #[test]
-fn nothing_matches_and_every_view_says_so() {
+fn every_view_reports_an_empty_selection() {
     let place = fresh("characterize-empty");
     let trace = place.join("trace");
     let _ = traced(&place, &trace, &["true"]).success();
@@ -45,7 +45,7 @@ fn nothing_matches_and_every_view_says_so() {
 }
 
 #[test]
-fn a_path_of_any_bytes_has_its_row() {
+fn path_of_any_bytes_has_its_row() {
     let place = fresh("characterize-bytes");
     let trace = place.join("trace");
     let name = OsStr::from_bytes(b"of=na\xffme\n");

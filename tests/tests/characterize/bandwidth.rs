@@ -1,6 +1,6 @@
-//! The bandwidth that follows from the events beside the one that the program prints: the
-//! comparison of Carns et al. 2011, table I, by the rules that make it a fair one: one direction,
-//! about a second or more, the layer that the program calls.
+//! Bandwidth computed from the events compared with the bandwidth that the program prints, as in
+//! table I of Carns et al. 2011. Their rules make the comparison fair: one direction, a duration of
+//! a second or more, the layer that the program calls.
 
 use super::stat;
 use miot_tests::mpi::{compile, traced};
@@ -8,12 +8,12 @@ use miot_tests::test_dir::fresh;
 use miot_tests::traced::assert_good;
 use std::path::Path;
 
-/// Largest deviation that is allowed.
+/// Largest permitted deviation.
 const MOST: f64 = 0.03;
 
-/// Runs the program and gives the estimate over what it printed, minus 1.
+/// Runs the program. Returns the ratio of the estimate to the program's bandwidth, minus 1.
 fn deviation(program: &Path, files: &str, layer: &str, estimate: &str, trace: &Path) -> f64 {
-    // The memory of the machine, so that no disk makes the test slow.
+    // In memory, so that no disk makes the test slow.
     let data = tempfile::tempdir_in("/dev/shm").unwrap();
     let words = [program.as_os_str(), files.as_ref(), "30".as_ref(), data.path().as_os_str()];
     let printed = traced(trace, 2, &[], &words).success().stdout;
@@ -34,7 +34,8 @@ fn assert_close(files: &str, layer: &str, estimate: &str) {
     let program = compile(&place, "bandwidth", "bandwidth.c", &["-O2"]);
     let run =
         |number: u32| deviation(&program, files, layer, estimate, &place.join(format!("trace.{number}")));
-    // A busy machine may stop a rank between two requests: then the median of three decides.
+    // A busy machine may stop a rank between two requests. In that case the median of three runs is
+    // used.
     let first = run(0);
     if first.abs() > MOST {
         let mut all = [first, run(1), run(2)];
@@ -44,16 +45,16 @@ fn assert_close(files: &str, layer: &str, estimate: &str) {
 }
 
 #[test]
-fn of_a_file_for_each_rank() {
+fn bandwidth_of_a_file_per_rank_agrees() {
     assert_close("own", "posix", "agg_perf_by_slowest");
 }
 
 #[test]
-fn of_a_shared_file() {
+fn bandwidth_of_a_shared_file_agrees() {
     assert_close("shared", "posix", "agg_perf_by_open");
 }
 
 #[test]
-fn of_a_shared_file_by_mpi_io() {
+fn bandwidth_of_a_shared_file_by_mpi_io_agrees() {
     assert_close("mpi", "mpi-io", "agg_perf_by_open");
 }

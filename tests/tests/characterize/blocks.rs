@@ -1,5 +1,5 @@
-//! Files are aligned to the blocks of their own file system: an ext4 with blocks of 1 KiB, in a
-//! mount namespace of its own.
+//! Alignment is relative to the block size of the file's own file system: an ext4 with blocks of 1
+//! KiB in a mount namespace.
 
 use super::{assert_figures, row, stat};
 use miot_tests::namespaces::Namespaces;
@@ -9,11 +9,11 @@ use miot_tests::traced::{assert_good, command};
 use std::ffi::OsStr;
 use std::process::Command;
 
-/// Four writes of 512 bytes, 1536 apart: the second and the fourth begin within a block of 1 KiB,
-/// all but the first within one of 4 KiB. The program has ended long before the log-client may ask
-/// what it saw.
+/// Four writes of 512 bytes, 1536 bytes apart. The second and the fourth start inside a block of 1
+/// KiB, all but the first inside a block of 4 KiB. The program has ended long before the log-client
+/// could query its files.
 #[test]
-fn alignment_is_that_of_the_file_system_as_the_process_saw_it() {
+fn alignment_uses_the_block_size_that_the_process_saw() {
     let Some(room) = Namespaces::new(&["--mount"]) else { return };
     let place = fresh("characterize-blocks");
     let (image, mount, trace) = (place.join("image"), place.join("small blocks"), place.join("trace"));

@@ -17,7 +17,7 @@ fn rows(table: &Value) -> &[Value] {
 fn rows_by_program_rank_host_and_operation() {
     let place = fresh("characterize-dimensions");
     let trace = place.join("trace");
-    // Rank r writes r + 1 blocks of 1000 bytes with dd; cat, which has no rank, reads one file.
+    // Rank r writes r + 1 blocks of 1000 bytes with dd. cat, which has no rank, reads one file.
     let script = "for rank in 0 1 2; do
             MIOT_RANK=$rank dd if=/dev/zero of=$1/out$rank bs=1000 count=$((rank + 1)) status=none & all=\"$all $!\"
         done

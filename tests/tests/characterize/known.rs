@@ -1,4 +1,4 @@
-//! Each pattern of `tests/programs/known.c` against figures worked out from its lines.
+//! Each pattern of `tests/programs/known.c` compared with figures derived by hand from its source.
 
 use super::{assert_figures, row, stat};
 use miot_tests::compile::compile;
@@ -87,7 +87,7 @@ fn sequential() {
     assert!(number("f_write_time") >= number("f_max_write_time"));
 }
 
-/// Gaps of 900 bytes, then of 1900; the second round writes what is there.
+/// Gaps of 900 bytes, then of 1900 bytes. The second round overwrites existing bytes.
 #[test]
 fn strided() {
     let row = of(
@@ -117,8 +117,8 @@ fn strided() {
     assert_eq!(row["seq_writes_share"].as_f64(), Some(13.0 / 15.0));
 }
 
-/// Blocks 3 8 13 2 7 12 1 6 11 0 5 10 15 4 9 14 of 512 bytes: four times backwards, forwards with
-/// gaps of four blocks.
+/// Blocks 3 8 13 2 7 12 1 6 11 0 5 10 15 4 9 14 of 512 bytes: four backward steps, and forward
+/// steps with gaps of four blocks.
 #[test]
 fn scattered() {
     let row = of(
@@ -140,8 +140,8 @@ fn scattered() {
     assert!(row["read_write_ratio"].is_null() && row["overwritten_share"].is_null());
 }
 
-/// Small writes from an odd address, from one that is aligned, and a vector whose first buffer is
-/// not.
+/// Small writes from an unaligned address and from an aligned one, and a vector whose first buffer
+/// is unaligned.
 #[test]
 fn unaligned() {
     let _ = of(
@@ -186,7 +186,7 @@ fn overwriting() {
     assert_eq!(row["overwritten_share"], 0.25);
 }
 
-/// One access of each size at both ends of bins; each is written and read.
+/// One access of each size at both ends of the bins. Each is written and read.
 #[test]
 fn mixed() {
     let _ = of(
@@ -221,7 +221,7 @@ fn mixed() {
     );
 }
 
-/// Whatever the order is in which four threads write.
+/// Four threads write in any order.
 #[test]
 fn threads() {
     let _ = of(

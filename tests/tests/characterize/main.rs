@@ -1,5 +1,5 @@
-//! `miot stat --by`: the figures of programs whose I/O is known, worked out by hand from the
-//! programs; the same by SQL; files that the ranks of a job share.
+//! `miot stat --by`: figures of programs with known I/O, derived by hand from the programs; the
+//! same figures by SQL; files that the ranks of a job share.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -25,7 +25,7 @@ fn stat(trace: &Path, options: &[&str]) -> Value {
     serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
 }
 
-/// The row of which a label ends so.
+/// Returns the row whose label ends with `end`.
 #[track_caller]
 fn row<'a>(table: &'a Value, label: &str, end: &str) -> &'a Value {
     let rows = table["rows"].as_array().unwrap();
@@ -35,7 +35,7 @@ fn row<'a>(table: &'a Value, label: &str, end: &str) -> &'a Value {
     found[0]
 }
 
-/// Each figure of the row is the one that is expected.
+/// Checks the given figures of a row.
 #[track_caller]
 fn assert_figures(row: &Value, expected: &[(&str, u64)]) {
     let wrong: Vec<_> = expected

@@ -1,5 +1,5 @@
-//! Files of all ranks, of some, of one; aggregate performance by each estimate, recomputed from the
-//! events themselves.
+//! Files of all ranks, of some, and of one. The aggregate performance by each estimate is
+//! recomputed from the events.
 
 use super::{assert_figures, row, stat};
 use miot_tests::mpi::{compile, traced};
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 const RANKS: u64 = 3;
 
-/// Nanoseconds that requests took, without what overlaps.
+/// Time of the requests in nanoseconds, counting overlaps once.
 fn time<'a>(rows: impl Iterator<Item = &'a Row>) -> u64 {
     let (mut total, mut last) = (0, i64::MIN);
     for row in rows {
@@ -22,7 +22,7 @@ fn time<'a>(rows: impl Iterator<Item = &'a Row>) -> u64 {
     total
 }
 
-/// What a rank did with a file.
+/// I/O time of a rank on a file.
 fn io_time(rows: &[&Row]) -> u64 {
     let of = |ops: &'static [&'static str]| {
         time(rows.iter().copied().filter(move |row| row.result >= 0 && ops.contains(&row.op.as_str())))
@@ -31,7 +31,7 @@ fn io_time(rows: &[&Row]) -> u64 {
 }
 
 #[test]
-fn shared_files_and_performance_are_those_of_the_events() {
+fn shared_files_and_performance_follow_from_the_events() {
     let place = fresh("characterize-ranks");
     let program = compile(&place, "shares", "shares.c", &[]);
     let (files, trace) = (place.join("files"), place.join("trace"));
@@ -84,7 +84,7 @@ fn shared_files_and_performance_are_those_of_the_events() {
     let mean = of_shared.iter().sum::<u64>() as f64 / 3e9;
     let variance = of_shared.iter().map(|time| (*time as f64 / 1e9 - mean).powi(2)).sum::<f64>() / 3.0;
     close(&shared["f_variance_rank_time"], variance);
-    // Of 1000, 2000 and 3000 bytes.
+    // Variance of 1000, 2000 and 3000 bytes.
     close(&shared["f_variance_rank_bytes"], 2e6 / 3.0);
     for other in ["own.0", "own.1", "own.2", "first", "most"] {
         let row = row(&by_file, "path", &format!("/files/{other}"));

@@ -1,4 +1,4 @@
-//! The same figures by SQL that knows nothing of `miot`.
+//! The same figures by SQL alone, without `miot`.
 
 use miot_tests::built::{built, root};
 use miot_tests::compile::compile;
@@ -7,10 +7,10 @@ use miot_tests::test_dir::fresh;
 use miot_tests::traced::command;
 use std::process::Command;
 
-/// Two ranks of a job, of two processes with two threads each, make thousands of requests of all
+/// Two ranks of a job, with two processes of two threads each, make thousands of requests of all
 /// kinds on three files.
 #[test]
-fn sql_over_the_parquet_files_gives_every_figure() {
+fn sql_over_parquet_gives_every_figure() {
     let python = root().join("target/test-venv/bin/python");
     assert!(python.exists(), "{} is missing: run tests/setup.sh", python.display());
     let place = fresh("characterize-sql");
@@ -48,6 +48,6 @@ fn sql_over_the_parquet_files_gives_every_figure() {
     let report = run(&mut check).success().stdout;
     let compared = report.lines().last().and_then(|line| line.strip_prefix("compared "));
     let compared = compared.and_then(|count| count.parse::<u32>().ok());
-    // A row for the job and the node, three files, at least four processes.
+    // A row for the job, one for the node, three files, and at least four processes.
     assert!(compared.is_some_and(|count| count >= 9 * 140), "{report}");
 }

@@ -1,5 +1,5 @@
-//! File-system clients that say themselves what they do: their debug messages, the examples, and
-//! the hook of PVFS clients.
+//! File-system clients that record their own requests: their debug messages, the examples, and the
+//! hook of PVFS clients.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! Debug messages recorded raw are what `printf` would have said.
+//! Debug messages recorded in raw form equal the output of `printf`.
 
 use miot_tests::built::{built, root};
 use miot_tests::compile::compile;
@@ -9,7 +9,7 @@ use miot_tests::traced::{assert_good, command, events};
 use std::fs;
 use std::path::Path;
 
-/// What it takes to compile a program against `libmiot.so`.
+/// Compiler flags for a program that uses `libmiot.so`.
 pub(crate) fn flags() -> [String; 4] {
     [
         format!("-I{}", root().join("tracer-client/include").display()),
@@ -45,11 +45,11 @@ fn check(place: &Path, count: u32) {
         let mask = row.arg.unwrap() as u64;
         assert!(mask.is_power_of_two() && (row.flags >> 8) as u8 == b'D', "{row:?}");
     }
-    assert_eq!(rows.last().unwrap().flags & 1, 1, "the last one has a string that is cut");
+    assert_eq!(rows.last().unwrap().flags & 1, 1, "the last one has a truncated string");
 }
 
-/// More formats than are kept, some of them where others were before.
+/// More formats than the table holds, so that some replace others.
 #[test]
-fn messages_are_what_printf_would_have_said() {
+fn raw_messages_equal_printf_output() {
     check(&fresh("client-messages"), 6000);
 }

@@ -1,4 +1,4 @@
-//! The example clients: requests that begin on the caller's thread and end on a worker's.
+//! The example clients: requests that begin on the caller's thread and end on a worker's thread.
 
 use crate::messages::flags;
 use miot_tests::built::{built, root};
@@ -30,7 +30,7 @@ fn rust_client() -> PathBuf {
     built().folder.join("examples/pool")
 }
 
-/// Runs a client; what it printed, and its requests in the trace.
+/// Runs a client. Returns its output and its requests in the trace.
 fn traced(place: &Path, words: &[std::ffi::OsString], code: i32) -> (String, Vec<Row>) {
     fs::create_dir(place.join("data")).unwrap();
     let ended = run(&mut command(place, &place.join("trace"), words));
@@ -43,20 +43,21 @@ fn data<'a>(rows: &'a [Row], op: &'a str) -> impl Iterator<Item = &'a Row> {
     rows.iter().filter(move |row| row.layer == "client" && row.op == op)
 }
 
-/// Requests and bytes of each operation, as the client counted them.
+/// Compares requests and bytes of each operation with the client's own counts.
 fn compare(rows: &[Row], said: &str) {
     for op in ["read", "write"] {
         let bytes: i64 = data(rows, op).map(|row| row.result.max(0)).sum();
         let line = format!("{op} {} {bytes}", data(rows, op).count());
         assert!(said.lines().any(|said| said == line), "{line}, but the client says\n{said}");
-        // Each begun by one thread, ended by another, and in the order in which they ended.
+        // Each was begun by one thread and ended by another, and rows are in the order of
+        // completion.
         assert!(data(rows, op).all(|row| row.flags & 4 != 0 && row.duration > 0));
     }
     assert!(data(rows, "write").any(|row| row.path.as_deref().is_some_and(|path| path.ends_with("/data/0"))));
 }
 
 #[test]
-fn what_the_c_client_counts_is_in_the_trace() {
+fn c_client_counts_match_the_trace() {
     let place = fresh("client-pool-c");
     let words = [c_client(&place).into(), place.join("data").into(), "8".into(), "2000".into()];
     let (said, rows) = traced(&place, &words, 0);
@@ -64,13 +65,13 @@ fn what_the_c_client_counts_is_in_the_trace() {
     let failed =
         rows.iter().filter(|row| row.result == -i64::from(libc::EBADF) && row.layer == "client").count();
     assert_eq!(failed, 160, "one in a hundred");
-    // Each request served has said so.
+    // Each served request has recorded a message.
     let served = |row: &&Row| row.message.as_deref().is_some_and(|said| said.starts_with("serving "));
     assert_eq!(rows.iter().filter(served).count(), 16_000);
 }
 
 #[test]
-fn what_the_rust_client_counts_is_in_the_trace() {
+fn rust_client_counts_match_the_trace() {
     let place = fresh("client-pool-rust");
     let words = [rust_client().into(), place.join("data").into(), "8".into(), "2000".into()];
     let (said, rows) = traced(&place, &words, 0);
@@ -78,10 +79,10 @@ fn what_the_rust_client_counts_is_in_the_trace() {
     assert_eq!(data(&rows, "read").count() + data(&rows, "write").count(), 16_000);
 }
 
-/// SIGKILL in the middle: what the workers had completed is in the trace, whichever thread had
-/// begun it.
+/// After SIGKILL the trace has the requests that workers had completed, regardless of the thread
+/// that began them.
 #[test]
-fn a_client_that_is_killed_leaves_what_it_completed() {
+fn killed_client_leaves_its_completed_requests() {
     let place = fresh("client-pool-killed");
     let pool = c_client(&place);
     let script = format!("timeout -s KILL 1 {} data 8 100000000", pool.display());
@@ -89,8 +90,8 @@ fn a_client_that_is_killed_leaves_what_it_completed() {
     let served: Vec<&Row> = rows.iter().filter(|row| row.layer == "client" && row.flags & 4 != 0).collect();
     assert!(served.len() > 100, "{} requests in a second", served.len());
     assert!(served.iter().all(|row| matches!(row.op.as_str(), "read" | "write") && row.duration > 0));
-    // A worker serves one request at a time, says so, and completes it: in the stream of each the
-    // two alternate.
+    // A worker serves one request at a time: it records a message and completes the request. In its
+    // stream the two alternate.
     let workers: std::collections::BTreeSet<u32> = served.iter().map(|row| row.tid).collect();
     assert_eq!(workers.len(), 4);
     for worker in workers {

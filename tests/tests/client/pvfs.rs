@@ -1,4 +1,4 @@
-//! The hook of PVFS clients, on a stand-in for their library with the same symbols and signatures.
+//! The hook of PVFS clients, with a stub of their library that has the same symbols and signatures.
 
 use miot_proto::event::flag;
 use miot_tests::built::{built, root};
@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The hook, the stand-in, and a program that uses it.
+/// The hook, the stub, and a program that uses it.
 struct Site {
     place: PathBuf,
     hook: PathBuf,
@@ -40,7 +40,7 @@ impl Site {
         Site { place, hook, program }
     }
 
-    /// The program's environment.
+    /// Sets the program's environment.
     fn steer(&self, command: &mut Command, mask: u64, debug: &str) {
         command
             .env("LD_PRELOAD", &self.hook)
@@ -56,7 +56,7 @@ impl Site {
         [self.program.clone().into_os_string(), notes, "4".into(), requests.to_string().into()]
     }
 
-    /// The program under `miot run`, and its trace.
+    /// Runs the program under `miot run` and returns its trace.
     fn traced(&self, mask: u64, debug: &str, requests: u32) -> Vec<Row> {
         let trace = self.place.join("trace");
         let _ = fs::remove_dir_all(&trace);
@@ -67,7 +67,7 @@ impl Site {
         events(&trace)
     }
 
-    /// What the program wrote down, in order.
+    /// Returns the lines that the program logged, in order.
     fn notes(&self) -> Vec<String> {
         let text = fs::read_to_string(self.place.join("notes")).unwrap();
         let mut notes: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -75,7 +75,7 @@ impl Site {
         notes
     }
 
-    /// Lines of the formatted log, without their stamps.
+    /// Returns the lines of the formatted log without their timestamps.
     fn log(&self) -> Vec<String> {
         let text = fs::read_to_string(self.place.join("log")).unwrap();
         let mut lines: Vec<String> = text
@@ -116,8 +116,7 @@ fn each_request_of_the_library_is_recorded_once() {
     assert!(expected.len() > 5100, "{}", expected.len());
     assert_eq!(requests(&rows), expected);
 
-    // Files by file system, handle and name; parents and names where something is looked up or
-    // made.
+    // Files by file system, handle and name. Lookups and creations have a parent and a name.
     let of = |op: &str| rows.iter().filter(|row| row.layer == "client" && row.op == op).collect::<Vec<_>>();
     let path = |row: &Row| row.path.clone().unwrap_or_default();
     assert!(of("write").iter().filter(|row| row.result > 0).all(|row| {
@@ -136,7 +135,7 @@ fn each_request_of_the_library_is_recorded_once() {
     assert!(
         created.iter().any(|row| path(row) == "pvfs2:9:1048576/f1" && row.result == -i64::from(libc::EEXIST))
     );
-    // As everywhere: what the link says comes first, the link itself second.
+    // As everywhere, the target of the link comes first and the link itself second.
     let [symlink] = of("symlink")[..] else { panic!("one symlink") };
     assert_eq!((path(symlink).as_str(), symlink.path2.as_deref()), ("f0", Some("pvfs2:9:1048576/l")));
     let [rename] = of("rename")[..] else { panic!("one rename") };
@@ -145,16 +144,16 @@ fn each_request_of_the_library_is_recorded_once() {
         ("pvfs2:9:1048576/f3", Some("pvfs2:9:1048576/renamed"))
     );
     assert!(of("setxattr").iter().all(|row| row.path2.as_deref() == Some("user.colour")));
-    // Posted here, completed there: by another thread, after a while.
+    // Posted in one call and completed in another, by another thread, after a delay.
     let (posted, at_once): (Vec<&Row>, Vec<&Row>) =
         rows.iter().filter(|row| row.layer == "client").partition(|row| row.flags & 4 != 0);
     assert!(posted.len() > 5000 && at_once.len() > 40);
-    // Without a mask the library logs nothing; what the program says by itself is recorded.
+    // Without a mask the library logs nothing. The program's own messages are recorded.
     assert_eq!(messages(&rows), ["[E] the program says so: -3 of 99.50 %"]);
 }
 
 #[test]
-fn the_log_recorded_raw_says_what_the_formatted_one_does() {
+fn raw_log_equals_the_formatted_one() {
     let site = Site::new("client-pvfs-log");
     let rows = site.traced(u64::MAX, "both", 1000);
     assert_eq!(requests(&rows), site.notes());
@@ -162,17 +161,17 @@ fn the_log_recorded_raw_says_what_the_formatted_one_does() {
     assert!(formatted.len() > 10_000, "{}", formatted.len());
     assert!(formatted == raw, "{:?}", formatted.iter().zip(&raw).find(|(a, b)| a != b));
 
-    // Recorded, and so not formatted.
+    // Recorded, and therefore not formatted.
     let rows = site.traced(u64::MAX, "record", 100);
     assert!(messages(&rows).len() > 1000);
     assert_eq!(site.log(), [""; 0]);
 
-    // Passed on: as without the hook.
+    // Passed on, as without the hook.
     let rows = site.traced(u64::MAX, "pass", 100);
     assert_eq!(messages(&rows), [""; 0]);
     assert!(site.log().len() > 1000);
 
-    // Nothing records: everything goes where it went.
+    // Without recording, all messages go to the formatted log.
     let words = site.words(100);
     let mut alone = Command::new(&words[0]);
     site.steer(&mut alone, u64::MAX, "record");
@@ -181,7 +180,7 @@ fn the_log_recorded_raw_says_what_the_formatted_one_does() {
 }
 
 #[test]
-fn a_request_that_hangs_is_shown_with_its_object_and_a_kill_makes_it_an_event() {
+fn hanging_request_is_shown_and_becomes_an_event_when_killed() {
     let site = Site::new("client-pvfs-hangs");
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
     let node = Node::start(&site.place, shared.path());
@@ -200,7 +199,7 @@ fn a_request_that_hangs_is_shown_with_its_object_and_a_kill_makes_it_an_event() 
     let shown = shown.unwrap();
     assert_eq!((&shown["offset"], &shown["length"]), (&8192.into(), &4096.into()), "{shown}");
     let object = "pvfs2:9:1048577:f0";
-    // The file's name is that of the handle, in the trace: it is not a file of this node.
+    // The name is taken from the handle in the trace, because it is not a file of this node.
     assert!(shown["handle"].as_u64().is_some_and(|handle| handle != 0), "{shown}");
     let pid = program.id();
     let _ = program.stop(Signal::KILL);

@@ -1,4 +1,4 @@
-//! Values that Prometheus, alerts and the dashboard receive from the cluster.
+//! Metrics, alerts and dashboard values of the cluster.
 
 use crate::site::{NODES, Site};
 use miot_tests::built::root;
@@ -9,7 +9,7 @@ use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// Values by name and labels, as they are written.
+/// Parses values by name and labels, in the exposition format.
 fn parse(text: &str) -> HashMap<String, f64> {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     lines
@@ -24,7 +24,7 @@ fn names(series: &HashMap<String, f64>) -> BTreeSet<String> {
     series.keys().map(|series| series.split('{').next().unwrap().to_owned()).collect()
 }
 
-/// All names of metrics in a text.
+/// Names of all metrics in a text.
 fn named(text: &str) -> BTreeSet<String> {
     let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
     let metric = |word: &&str| {
@@ -33,7 +33,7 @@ fn named(text: &str) -> BTreeSet<String> {
     text.split(word).filter(metric).map(str::to_owned).collect()
 }
 
-/// `promtool check metrics`: names, units and help are as Prometheus wants them.
+/// Runs `promtool check metrics`: names, units and help follow Prometheus's conventions.
 fn lint(text: &str) {
     let mut promtool = Command::new("promtool");
     promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -44,7 +44,7 @@ fn lint(text: &str) {
     assert!(ended.status.success() && said.is_empty(), "{said}");
 }
 
-/// A node is gone: numbers and alerts can tell.
+/// Checks that metrics and alerts report a lost node.
 pub(crate) fn lost(site: &Site, node: &str) {
     let (status, text) = site.get(Some("reader/alice"), "/metrics");
     assert_eq!(status, 200);
@@ -53,19 +53,20 @@ pub(crate) fn lost(site: &Site, node: &str) {
     assert_eq!(series["miot_server_nodes_connected"], 3.0);
     assert!(
         !series.contains_key(&format!("miot_node_processes{{node=\"{node}\"}}")),
-        "who is gone says nothing"
+        "a lost node reports nothing"
     );
     assert_eq!(site.get_from(node, "/readyz").0, 503);
     assert_eq!(site.get_from(node, "/healthz").0, 200);
 }
 
-/// All is well: health, rights, names, and that status, numbers and documents agree.
+/// Checks a healthy cluster: health, permissions, names, and that status, metrics and documents
+/// agree.
 pub(crate) fn agree(site: &Site) {
     for path in ["/healthz", "/readyz", "/metrics"] {
         assert_eq!(site.get(None, path).0, 200, "{path}");
         assert_eq!(site.get_from("n1", path).0, 200, "{path} of a node");
     }
-    // Names are for those who prove that they may read.
+    // Node names are only for clients that prove that they may read.
     let (status, text) = site.get(None, "/api/status");
     assert!(status == 403 && text.contains("miot pki reader"), "{status} {text}");
     for (who, expected) in [("reader/alice", 200), ("operator/bob", 200), ("node/n1", 403)] {
@@ -98,13 +99,12 @@ pub(crate) fn agree(site: &Site) {
     let read = |path: &str| fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
     for path in ["deploy/prometheus/miot.rules.yml", "deploy/grafana/miot.json"] {
         let unknown: Vec<_> = named(&read(path)).difference(&known).cloned().collect();
-        assert!(unknown.is_empty(), "{path} names what no daemon tells: {unknown:?}");
+        assert!(unknown.is_empty(), "{path} names metrics that no daemon has: {unknown:?}");
     }
     assert_eq!(named(&read("docs/guide/monitoring.md")), known, "docs/guide/monitoring.md");
 }
 
-/// `miot top` and the page show all nodes and jobs, and as many events as the trace has, to
-/// readers.
+/// `miot top` and the page show readers all nodes and jobs, and as many events as the trace has.
 pub(crate) fn shown(site: &Site) {
     let names = |group: &Value| -> BTreeSet<String> {
         let rows = group["rows"].as_array().unwrap().iter();
@@ -133,7 +133,7 @@ pub(crate) fn shown(site: &Site) {
 }
 
 #[test]
-fn alert_rules_do_what_they_say() {
+fn alert_rules_fire_as_documented() {
     let folder = root().join("deploy/prometheus");
     for words in [["check", "rules", "miot.rules.yml"], ["test", "rules", "miot.rules.test.yml"]] {
         let mut promtool = Command::new("promtool");

@@ -1,5 +1,5 @@
-//! Rates, lag, spool and losses of `miot ctl --server status` beside what programs at a known pace
-//! have done.
+//! Rates, lag, spool and losses of `miot ctl --server status` compared with the requests of
+//! programs at a known pace.
 
 #![expect(clippy::disallowed_types, reason = "counters and stop flags of the tests")]
 
@@ -15,29 +15,29 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Requests of one round, by node: four paces that cannot be taken for each other.
+/// Requests of one round, by node: four paces that cannot be confused.
 const ROUND: [u64; 4] = [10, 30, 90, 270];
-/// Between two rounds.
+/// Pause between two rounds.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// When a round began and ended.
+/// Start and end of a round.
 type Round = (i64, i64);
 
-/// Rounds that had begun before a time.
+/// Number of rounds that had begun before a time.
 fn begun(rounds: &[Round], time: i64) -> u64 {
     rounds.iter().filter(|round| round.0 < time).count() as u64
 }
 
-/// Rounds that were over by a time.
+/// Number of rounds that had ended by a time.
 fn over(rounds: &[Round], time: i64) -> u64 {
     rounds.iter().filter(|round| round.1 <= time).count() as u64
 }
 
-/// From when to when, and how many.
+/// Start and end of a time span, and the number of events in it.
 type Counted = (i64, i64, f64);
 
-/// Events of each node and, last, of the log-server, in a status: all, and those of the time that
-/// its rates are of.
+/// Events of each node and, last, of the log-server in a status: the total, and those of the time
+/// span of its rates.
 fn told(status: &Value) -> Vec<(u64, Option<Counted>)> {
     let of = |part: &Value| {
         let window = &part["rates_of"];
@@ -50,7 +50,7 @@ fn told(status: &Value) -> Vec<(u64, Option<Counted>)> {
 }
 
 #[test]
-fn status_tells_what_programs_at_a_known_pace_do() {
+fn status_matches_programs_at_a_known_pace() {
     let Some(site) = Site::start("pace") else { return };
     let mut programs = NODES.map(|node| site.program(node, "pace"));
     let ids = programs.each_ref().map(Steered::id);
@@ -60,7 +60,7 @@ fn status_tells_what_programs_at_a_known_pace_do() {
         ids.iter().all(|id| rows.iter().any(|row| row.pid == *id && row.op == "fclose"))
     });
     let mut first = Vec::new();
-    until("all that they did is counted", || {
+    until("all their requests are counted", || {
         first = told(&site.status()).iter().map(|(events, _)| *events).collect();
         first[4] == rows().len() as u64 && first[..4].iter().sum::<u64>() == first[4]
     });
@@ -105,13 +105,13 @@ fn status_tells_what_programs_at_a_known_pace_do() {
     }
 }
 
-/// Asks for the status while programs work, until its rates are of a time all of which has been
-/// looked at, and bounds from both sides are near each other.
+/// Queries the status while programs work, until its rates cover a time span that was observed
+/// completely, and the bounds from both sides are close.
 fn follow(site: &Site, first: &[u64], rounds: &Mutex<Vec<Round>>) {
     let pace: Vec<u64> = ROUND.iter().copied().chain([ROUND.iter().sum()]).collect();
-    // What each counter was, at least, from a time on.
+    // Lower bound of each counter from a time on.
     let mut least: Vec<(i64, Vec<u64>)> = Vec::new();
-    // Ends of times of which both bounds were near.
+    // Ends of time spans with close bounds.
     let mut near = BTreeSet::new();
     until("rates are of a time with the pace", || {
         let status = site.status();
@@ -125,8 +125,8 @@ fn follow(site: &Site, first: &[u64], rounds: &Mutex<Vec<Round>>) {
                 all_near = false;
                 continue;
             };
-            // What had come by a time: no more than was done, and no less than had been reported
-            // before.
+            // Upper bound by a time: no more than was requested. Lower bound: no less than was
+            // reported before.
             let most = |time| first[at] + pace[at] * (begun(&rounds, time) + 1);
             let known =
                 |time| least.iter().rev().find(|poll| poll.0 <= time).map_or(first[at], |poll| poll.1[at]);
@@ -148,7 +148,7 @@ fn follow(site: &Site, first: &[u64], rounds: &Mutex<Vec<Round>>) {
     });
 }
 
-/// What was done before the time that a node is behind has come.
+/// Checks that all requests before the time to which a node lags have arrived.
 fn lag(status: &Value, first: &[u64], rounds: &[Round]) {
     let time = status["server"]["time"].as_i64().unwrap();
     for (at, node) in status["nodes"].as_array().unwrap().iter().enumerate() {
@@ -160,8 +160,8 @@ fn lag(status: &Value, first: &[u64], rounds: &[Round]) {
     }
 }
 
-/// A log-client that stands still while a program does more than its lane holds: the losses are
-/// what is missing.
+/// Stops a log-client while a program makes more requests than its lane holds. The losses must
+/// equal the missing events.
 fn lose(site: &Site, program: &mut Steered, node: &str) {
     const BURST: u64 = 300_000;
     let of = || {
@@ -174,17 +174,17 @@ fn lose(site: &Site, program: &mut Steered, node: &str) {
     site.signal(node, Signal::CONT);
     // A gap is reported with the events after it.
     let mut more = 0;
-    until("what came and what is lost is what was done", || {
+    until("arrived and lost events add up", || {
         let _ = program.tell("pwrite 1");
         more += 1;
         let node = of();
         let (events, lost) =
             (node["events"].as_u64().unwrap() - before, node["losses"]["lane_full"].as_u64().unwrap_or(0));
         assert!(events + lost <= BURST + more, "{events} and {lost} lost of {BURST}");
-        // The last few are on their way.
+        // The last few events are still on their way.
         lost > 0 && events + lost + 100 > BURST
     });
-    until("each is accounted for", || {
+    until("each event is accounted for", || {
         let node = of();
         node["events"].as_u64().unwrap() - before + node["losses"]["lane_full"].as_u64().unwrap_or(0)
             == BURST + more

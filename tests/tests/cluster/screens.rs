@@ -1,5 +1,5 @@
-//! What people see of the cluster: the page in a browser, and `miot top` on a terminal, on a
-//! machine that is not a node.
+//! User interfaces of the cluster: the page in a browser and `miot top` on a terminal, on a machine
+//! that is not a node.
 
 use crate::site::{NODES, Site};
 use miot_tests::browser::Browser;
@@ -24,7 +24,7 @@ impl Screens {
         Screens { browser, terminal }
     }
 
-    /// So many nodes are there; each but `lost` is well.
+    /// Checks that `count` nodes are shown, and that each but `lost` is healthy.
     pub(crate) fn connected(&mut self, count: usize, lost: Option<&str>) {
         let text = format!("{count} of {} nodes connected", NODES.len());
         self.browser
@@ -37,7 +37,7 @@ impl Screens {
         let _ = self.terminal.shows(&text);
     }
 
-    /// Both show what is in the trace: of each node as many operations, and as many bytes written.
+    /// Checks that both show the values of the trace: operations and bytes written of each node.
     pub(crate) fn numbers(&mut self, site: &Site) {
         until("all events are counted", || site.top()["events"] == site.so_far().len());
         let (rows, top) = (site.so_far(), site.top());
@@ -46,7 +46,7 @@ impl Screens {
             let of = |wanted: &dyn Fn(&&Row) -> bool| {
                 rows.iter().filter(|row| row.node == node).filter(wanted).count()
             };
-            // A byte each; those of an fwrite are its own.
+            // One byte per write. Writes inside an fwrite are the bytes of the fwrite.
             let written = of(&|row| row.op == "pwrite" || row.op == "fwrite");
             let cell = format!("#rows tr[data-name={node}] [data-column=bytes_written]");
             self.browser.shows(&format!("document.querySelector('{cell}')?.dataset.value === '{written}'"));
@@ -57,7 +57,7 @@ impl Screens {
         }
     }
 
-    /// Nobody else was asked, and nothing went wrong on the page.
+    /// Checks that the page contacted no other server and had no error.
     pub(crate) fn close(mut self, site: &Site) {
         let url = site.url();
         assert!(self.browser.asked().iter().all(|asked| asked.starts_with(&url) || asked == "about:blank"));

@@ -17,7 +17,7 @@ use std::process::Command;
 
 /// Names of the nodes; their addresses end in 11 to 14.
 pub(crate) const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
-/// Where the log-server is.
+/// Address of the log-server.
 const SERVER: &str = "10.77.0.1";
 
 pub(crate) struct Site {
@@ -26,15 +26,15 @@ pub(crate) struct Site {
     shared: tempfile::TempDir,
     hub: Namespaces,
     rooms: Vec<Namespaces>,
-    /// Of an administrator: on the network, and no node.
+    /// Network namespace of an administrator, without a node.
     console: Namespaces,
-    /// There, but while it is exchanged.
+    /// Log-server. `None` only while it is replaced.
     server: Option<Background>,
     clients: Vec<Background>,
 }
 
 impl Site {
-    /// `None` where namespaces are not allowed, with a message.
+    /// Starts all daemons. Prints a message and returns `None` where namespaces are not permitted.
     pub(crate) fn start(name: &str) -> Option<Site> {
         let place = fresh(&format!("cluster-{name}"));
         let hub = Namespaces::new(&["--net"])?;
@@ -70,7 +70,7 @@ impl Site {
         Some(site)
     }
 
-    /// The log-server is killed, meanwhile the log-client of a node as well; both come back.
+    /// Kills the log-server, and meanwhile the log-client of a node. Restarts both.
     pub(crate) fn kill_server_and(&mut self, node: &str) {
         let n = NODES.iter().position(|known| *known == node).unwrap();
         let _ = self.server.take().unwrap().stop(Signal::KILL);
@@ -99,13 +99,13 @@ impl Site {
         self.shared.path().join(node)
     }
 
-    /// A traced program on a node, of a job.
+    /// Starts a traced program of a job on a node.
     pub(crate) fn program(&self, node: &str, job: &str) -> Steered {
         let mut command = preloaded(env!("CARGO_BIN_EXE_steered"), &self.dir(node));
         let mut program = Steered::start(
             command.env("SLURM_JOB_ID", job).arg(self.place.join(format!("data-{node}-{job}"))),
         );
-        // It has a segment from its first request on.
+        // The program gets a segment with its first request.
         let _ = program.tell("fwrite 1");
         program
     }
@@ -116,13 +116,14 @@ impl Site {
         signal_id(self.clients[n].id(), signal);
     }
 
-    /// Cable in, cable out.
+    /// Connects or disconnects a node's cable.
     pub(crate) fn link(&self, node: &str, up: bool) {
         let n = NODES.iter().position(|known| *known == node).unwrap() + 1;
         self.hub.shell(&format!("ip link set v{n} {}", if up { "up" } else { "down" }));
     }
 
-    /// `miot ctl --server` beside the log-server, as somebody: exit code and all that it printed.
+    /// Runs `miot ctl --server` beside the log-server as a user. Returns its exit code and all its
+    /// output.
     pub(crate) fn ctl(&self, who: &str, words: &[&str]) -> (i32, String) {
         let whose = match who {
             "bob" => "operator/bob",
@@ -135,7 +136,7 @@ impl Site {
         (ended.code(), ended.stdout + &ended.stderr)
     }
 
-    /// The same as the operator, which succeeds.
+    /// Runs `miot ctl --server` as the operator. It must succeed.
     pub(crate) fn steer(&self, words: &[&str]) -> String {
         let (code, text) = self.ctl("bob", words);
         assert_eq!(code, 0, "{words:?}: {text}");
@@ -147,7 +148,7 @@ impl Site {
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
     }
 
-    /// `miot top` on the log-server, as a reader: all that it has counted.
+    /// Runs `miot top` on the log-server as a reader. Returns the counters.
     pub(crate) fn top(&self) -> Value {
         let mut command = Command::new(&built().miot);
         command.args(["top", &format!("{SERVER}:4747"), "--window", "all", "--format", "json"]);
@@ -156,18 +157,18 @@ impl Site {
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
     }
 
-    /// Where the page is.
+    /// Address of the page.
     pub(crate) fn url(&self) -> String {
         format!("https://{SERVER}:4748/")
     }
 
-    /// The browser of alice, a reader, at the console. Once.
+    /// Starts the browser of alice, a reader, at the console. May be called once.
     pub(crate) fn browser(&self) -> Browser {
         show_certificates(&self.console, &self.url());
         Browser::of(&self.console, &home(&self.place.join("alice"), &self.place.join("pki"), Some("alice")))
     }
 
-    /// `miot top` of alice at the console, as a line of shell.
+    /// Shell command for `miot top` of alice at the console.
     pub(crate) fn top_line(&self) -> String {
         let mut command = Command::new(&built().miot);
         command.args(["top", &format!("{SERVER}:4747"), "--window", "all"]);
@@ -177,13 +178,13 @@ impl Site {
         words.map(|word| format!("'{}' ", word.to_str().unwrap())).collect()
     }
 
-    /// Events that are in the trace by now.
+    /// Events in the trace so far.
     pub(crate) fn so_far(&self) -> Vec<Row> {
         events(&self.trace)
     }
 
-    /// What the log-server answers over HTTP: status and body. `who`: with TLS and this
-    /// certificate; else plain.
+    /// HTTP answer of the log-server: status and body. `who`: over TLS with this certificate;
+    /// otherwise plain.
     pub(crate) fn get(&self, who: Option<&str>, path: &str) -> (u16, String) {
         let scheme = if who.is_some() { "https" } else { "http" };
         let host = if who.is_some() { SERVER } else { "127.0.0.1" };
@@ -195,12 +196,12 @@ impl Site {
         answer(&mut self.hub.inside(&python))
     }
 
-    /// What the log-client of a node answers to its own machine.
+    /// HTTP answer of the log-client of a node to its own machine.
     pub(crate) fn get_from(&self, node: &str, path: &str) -> (u16, String) {
         answer(&mut self.room(node).inside(&python(&format!("http://127.0.0.1:4749{path}"))))
     }
 
-    /// Stops everything and checks the trace.
+    /// Stops all daemons and checks the trace.
     pub(crate) fn end(self) -> Vec<Row> {
         for daemon in self.clients.into_iter().chain(self.server) {
             daemon.end();
@@ -210,7 +211,7 @@ impl Site {
     }
 }
 
-/// A log-server that is ready.
+/// Starts a log-server and waits until it is ready.
 fn serve(hub: &Namespaces, trace: &Path, pki: &Path) -> Background {
     let mut command = Command::new(&built().log_server);
     command.args(["--listen", &format!("{SERVER}:4747"), "--http", "0.0.0.0:4748", "--trace"]).arg(trace);
@@ -226,7 +227,7 @@ fn papers(pki: &Path, whose: &str) -> Vec<String> {
     options.into_iter().flat_map(|(key, file)| [format!("--tls-{key}"), file]).collect()
 }
 
-/// Somebody else's HTTP and TLS.
+/// Python client with independent implementations of HTTP and TLS.
 fn python(url: &str) -> Command {
     const ASK: &str = "\
 import ssl, sys, urllib.request, urllib.error

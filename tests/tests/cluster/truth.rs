@@ -1,5 +1,5 @@
-//! The numbers of `miot ctl --server status`, and of a node that is cut off, beside what is known
-//! otherwise.
+//! Numbers of `miot ctl --server status` and of a node that is cut off, compared with independent
+//! sources.
 
 use crate::site::Site;
 use miot_tests::process::until;
@@ -9,14 +9,15 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::fs;
 
-/// How well two clocks are read at one moment, nanoseconds.
+/// Accuracy in nanoseconds with which two clocks are read at one moment.
 const SLACK: i64 = 20_000;
 const SECOND: i64 = 1_000_000_000;
 
-/// Nodes whose clocks are wrong, by so many seconds.
+/// Nodes with wrong clocks, and their errors in seconds.
 pub(crate) const WRONG_CLOCKS: [(&str, i64); 2] = [("n1", 5), ("n2", -3)];
 
-/// What is added to a node's times is what its clock is off, to within the error that is stated.
+/// Checks that the correction of a node's times equals the error of its clock, to within the stated
+/// error.
 pub(crate) fn clocks(site: &Site) {
     let off: HashMap<&str, i64> = WRONG_CLOCKS.into();
     let status = site.status();
@@ -31,8 +32,8 @@ pub(crate) fn clocks(site: &Site) {
     }
 }
 
-/// A node that is cut off: its spool holds what a program does meanwhile, and is as large as its
-/// files.
+/// Checks a node that is cut off: its spool holds the program's events, and the reported size
+/// equals that of its files.
 pub(crate) fn spool(site: &Site, node: &str, program: &mut Steered, writes: u64) {
     let told = |metric: &str| -> u64 {
         let (code, text) = site.get_from(node, "/metrics");
@@ -43,16 +44,16 @@ pub(crate) fn spool(site: &Site, node: &str, program: &mut Steered, writes: u64)
     let before = (told("miot_client_events_read_total "), told("miot_client_spool_bytes "));
     let _ = program.tell(&format!("pwrite {writes}"));
     until("what was written is read", || told("miot_client_events_read_total ") >= before.0 + writes);
-    until("the spool has grown, and is as large as its files", || {
+    until("the spool has grown, and its reported size is that of its files", || {
         let files = fs::read_dir(site.dir(node).join("spool")).unwrap();
         let on_disk: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
         let bytes = told("miot_client_spool_bytes ");
-        // An event takes two bytes at the very least.
+        // An event takes at least two bytes.
         bytes == on_disk && bytes >= before.1 + 2 * writes
     });
 }
 
-/// A log-client that is stopped is behind by the time that it has been.
+/// Checks that the lag of a stopped log-client is the time since it was stopped.
 pub(crate) fn lag(site: &Site, node: &str) {
     let of_it = || {
         let status = site.status();
@@ -62,11 +63,11 @@ pub(crate) fn lag(site: &Site, node: &str) {
     let promised = of_it()["watermark"].as_i64().unwrap();
     site.signal(node, Signal::STOP);
     let stopped = now();
-    until("it is seen to be behind", || {
+    until("its lag is reported", || {
         let asked = now();
         let lag = of_it()["lag_ns"].as_i64().unwrap();
         let answered = now();
-        // All that it promised it had promised when it was stopped, and no less than before.
+        // The watermark is at most the time of the stop, and at least the watermark before.
         let possible = asked - stopped - SECOND / 10..=answered - promised + SECOND / 10;
         assert!(possible.contains(&lag), "{lag} ns behind, not {possible:?}");
         lag >= 2 * SECOND
@@ -75,7 +76,7 @@ pub(crate) fn lag(site: &Site, node: &str) {
     until("it has caught up", || of_it()["lag_ns"].as_i64().unwrap() < 2 * SECOND);
 }
 
-/// By this machine's clock, nanoseconds since 1970.
+/// Time of this machine's clock, nanoseconds since 1970.
 pub(crate) fn now() -> i64 {
     let time = clock_gettime(ClockId::Realtime);
     time.tv_sec * SECOND + time.tv_nsec

@@ -1,6 +1,6 @@
-//! What a log-client finds in the lanes when it comes back is more than its spool takes: everything
-//! is delivered all the same, each stream in order, and what could not be kept in the order of the
-//! whole is marked late. Where the spool takes it all, nothing is late.
+//! A restarted log-client finds more data in the lanes than its spool holds. Everything is
+//! delivered, each stream in order, and events that could not be merged in order are marked late.
+//! If the spool is large enough, no event is late.
 
 use miot_tests::daemons::{client_command, free_port, server_command};
 use miot_tests::deployment::Deployment;
@@ -14,15 +14,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// Bytes of lanes that wait, at least: what is in them is more than the small spool below takes.
+/// Minimum bytes of waiting lanes. Their contents exceed the small spool below.
 const BACKLOG: u64 = 40 << 20;
-/// What each of two processes may have of them, however long they record: together less than the
-/// large spool takes.
+/// Limit of the lanes of each of two processes. Together they hold less than the large spool.
 const PROCESS: &str = "26 MiB";
-/// Nearly fills a lane, so that the bytes of lanes say how much is in them.
+/// Nearly fills a lane, so that the bytes of lanes measure their contents.
 const REQUESTS: u64 = 10_000;
 
-/// Memory of all segments in a MIOT directory, bytes.
+/// Bytes of memory of all segments in a MIOT directory.
 fn in_lanes(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     let segments = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(".seg"));
@@ -43,7 +42,8 @@ fn backlog(name: &str, spool: &str) -> Verdict {
             .env("MIOT_CLIENT_LOG", "error")
             .env("MIOT_CLIENT_STOP", "120s")
             .env("MIOT_CLIENT_SPOOL_BYTES", spool);
-        // Lanes that are there at once, and that are not replaced by larger ones half empty.
+        // Lanes have their full size from the start, so that no half-empty lane is replaced by a
+        // larger one.
         client.env("MIOT_CLIENT_LANE_SLOTS", "32768").env("MIOT_CLIENT_LANE_SLOTS_MAX", "32768");
         client.env("MIOT_CLIENT_PROCESS_BYTES", PROCESS);
         client
@@ -59,13 +59,13 @@ fn backlog(name: &str, spool: &str) -> Verdict {
 }
 
 #[test]
-fn a_backlog_larger_than_the_spool_is_marked_late_and_complete() {
+fn backlog_larger_than_the_spool_is_complete_and_late() {
     let verdict = backlog("backlog-large", "16 MiB");
     assert!(verdict.late > 0, "{verdict}");
 }
 
 #[test]
-fn a_backlog_that_the_spool_takes_is_not_late() {
+fn backlog_that_fits_the_spool_is_not_late() {
     let verdict = backlog("backlog-small", "64 MiB");
     assert_eq!(verdict.late, 0, "{verdict}");
 }

@@ -1,5 +1,5 @@
-//! File systems that are full for a while: under the trace, under the spool, and under the lanes.
-//! Small tmpfs in a mount namespace; needs root or user namespaces.
+//! File systems that are full for some time: under the trace, the spool and the lanes. They are
+//! small tmpfs in a mount namespace, which needs root or user namespaces.
 
 use miot_tests::daemons::{client_command, free_port, server_command};
 use miot_tests::deployment::Deployment;
@@ -11,7 +11,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Who is killed while the disk is full.
+/// Daemon that is killed while the disk is full.
 #[derive(Clone, Copy, PartialEq)]
 enum Kill {
     Nobody,
@@ -19,7 +19,7 @@ enum Kill {
     Client,
 }
 
-/// What is full.
+/// Data on the full disk.
 #[derive(Clone, Copy, PartialEq)]
 enum Under {
     Trace,
@@ -29,7 +29,7 @@ enum Under {
 
 fn full(name: &str, under: Under, kill: Kill, rules: Rules) -> Option<Verdict> {
     let mut random = Random::new(name);
-    // Whatever is mounted in here is gone with it.
+    // All mounts in these namespaces disappear with them.
     let room = Arc::new(Namespaces::new(&["--net", "--mount"])?);
     let outside = miot_tests::test_dir::fresh(&format!("{name}-mounts"));
     let [trace, spool, lanes] = ["trace", "spool", "lanes"].map(|folder| outside.join(folder));
@@ -71,7 +71,7 @@ fn full(name: &str, under: Under, kill: Kill, rules: Rules) -> Option<Verdict> {
         Under::Lanes => &lanes,
     });
     if under == Under::Spool {
-        // What the server takes at once never fills a disk.
+        // A server that receives data at once never fills a disk.
         deployment.server.kill();
     }
     let ballast = fill(&mount, 256 << 10).unwrap();
@@ -88,7 +88,7 @@ fn full(name: &str, under: Under, kill: Kill, rules: Rules) -> Option<Verdict> {
     }
     busy(&mut deployment, &mut random, Duration::from_secs(1));
     if kill == Kill::Client {
-        // Without room for its control page it could not begin.
+        // Without space for its control page it could not start.
         deployment.nodes[node].client.restart();
         busy(&mut deployment, &mut random, Duration::from_secs(1));
     }
@@ -101,27 +101,27 @@ fn full(name: &str, under: Under, kill: Kill, rules: Rules) -> Option<Verdict> {
 }
 
 #[test]
-fn a_full_disk_under_the_trace_is_waited_for() {
+fn full_disk_under_the_trace_is_waited_for() {
     full("disk-trace", Under::Trace, Kill::Nobody, Rules::LANES);
 }
 
 #[test]
-fn a_log_server_killed_on_a_full_disk_goes_on_when_there_is_room() {
+fn log_server_killed_on_a_full_disk_continues() {
     full("disk-trace-killed", Under::Trace, Kill::Server, Rules::LANES);
 }
 
 #[test]
-fn a_full_disk_under_the_spool_loses_nothing_that_was_taken() {
+fn full_disk_under_the_spool_loses_no_event() {
     full("disk-spool", Under::Spool, Kill::Nobody, Rules::LANES);
 }
 
 #[test]
-fn a_log_client_killed_on_a_full_disk_goes_on_where_it_was() {
+fn log_client_killed_on_a_full_disk_continues() {
     full("disk-spool-killed", Under::Spool, Kill::Client, Rules::LANES);
 }
 
 #[test]
-fn full_shared_memory_is_counted_to_the_request() {
+fn full_shared_memory_counts_each_refused_request() {
     let rules = Rules { lost_at: &["lane_full", "no_lane"], served: true };
     if let Some(verdict) = full("disk-lanes", Under::Lanes, Kill::Nobody, rules) {
         eprintln!("{verdict}");

@@ -1,9 +1,9 @@
-//! The conservation judge ([`miot_tests::judge`]) over a log-server, log-clients and producers as
-//! real processes, to which everything is done that must not lose, repeat, tear or disorder an
-//! event without a word: kills, networks that break, full disks, silence, and long time.
+//! The conservation judge ([`miot_tests::judge`]) with a log-server, log-clients and producers as
+//! real processes. They suffer every fault that must not silently lose, repeat, tear or reorder an
+//! event: kills, network faults, full disks, stopped processes, and long run time.
 //!
-//! Random, with a seed that is printed (`MIOT_SEED`); the machine decides as well, so that a seed
-//! does not give the same run again, but the same kind of run.
+//! The faults are random, with a seed that is printed (`MIOT_SEED`). Timing differs as well, so a
+//! seed does not reproduce a run, only the kind of run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

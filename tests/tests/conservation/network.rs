@@ -1,5 +1,5 @@
-//! A server and three nodes with networks of their own, joined by veth: links that go down and come
-//! up, daemons that are killed behind a dead link and leave half-open connections, addresses that
+//! A server and three nodes in separate networks, joined by veth: links that go down and up,
+//! daemons that are killed behind a dead link and leave half-open connections, and addresses that
 //! change. Needs root or user namespaces. `MIOT_NETWORK_SECONDS`: default 15.
 
 use miot_tests::daemons::{client_command, server_command};
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 const NODES: usize = 3;
 const NET: &[&str] = &["--net"];
 
-/// The network of the server, and those of the nodes: node `n` is 10.77.n.2 and knows the server as
-/// 10.77.n.1.
+/// Network namespaces of the server and of the nodes. Node `n` is 10.77.n.2 and reaches the server
+/// at 10.77.n.1.
 struct Net {
     server: Namespaces,
     nodes: Vec<Namespaces>,
@@ -38,7 +38,7 @@ impl Net {
         self.server.shell(&format!("ip link set v{node} {state}"));
     }
 
-    /// The node's old connection goes nowhere any more, and the server never hears of its end.
+    /// Changes a node's address. Its old connection is dead, and the server never receives its end.
     fn move_to(&self, node: usize, host: u64) {
         self.nodes[node]
             .shell(&format!("ip addr flush dev eth0; ip addr add 10.77.{node}.{host}/24 dev eth0"));
@@ -46,7 +46,7 @@ impl Net {
 }
 
 #[test]
-fn links_go_down_connections_stay_half_open_and_addresses_change() {
+fn dead_links_and_changed_addresses_lose_no_event() {
     let mut random = Random::new("network");
     let seconds = Duration::from_secs(number("MIOT_NETWORK_SECONDS", 15));
     let Some(net) = Net::new() else { return };

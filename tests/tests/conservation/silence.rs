@@ -1,6 +1,5 @@
-//! A node that stands still holds the others back no longer than it may; what it has recorded
-//! meanwhile is stored after all, in order, and marked late. Subscribers see one piece of the
-//! trace.
+//! A stopped node delays the others no longer than permitted. Its events of that time are stored
+//! later, in order, and marked late. Subscribers receive one contiguous piece of the trace.
 
 use miot_tests::daemons::{client_command, free_port, server_command};
 use miot_tests::deployment::Deployment;
@@ -20,7 +19,7 @@ fn now() -> i64 {
 }
 
 #[test]
-fn a_node_that_stands_still_does_not_hold_the_others_and_is_late() {
+fn stopped_node_does_not_delay_others_and_is_late() {
     let mut random = Random::new("silence");
     let address = format!("127.0.0.1:{}", free_port());
     let mut deployment = Deployment::new("silence", |trace| {
@@ -54,7 +53,7 @@ fn a_node_that_stands_still_does_not_hold_the_others_and_is_late() {
     for stop in 0..STOPS {
         let still = stop as usize % NODES.len();
         deployment.nodes[still].client.signal(Signal::STOP);
-        // The others' events of well after the stop are stored, while it lasts.
+        // Events of the others from well after the stop are stored while the node is stopped.
         let after = now() + 1_000_000_000;
         let start = Instant::now();
         loop {
@@ -64,7 +63,7 @@ fn a_node_that_stands_still_does_not_hold_the_others_and_is_late() {
             if NODES.iter().filter(|node| **node != NODES[still]).all(|node| is_there(node)) {
                 break;
             }
-            assert!(start.elapsed() < WATCHDOG, "{} holds the others back", NODES[still]);
+            assert!(start.elapsed() < WATCHDOG, "{} delays the others", NODES[still]);
         }
         deployment.nodes[still].client.signal(Signal::CONT);
     }
@@ -80,6 +79,6 @@ fn a_node_that_stands_still_does_not_hold_the_others_and_is_late() {
     });
     for (node, (events, late)) in &verdict.nodes {
         eprintln!("silence: {node}: {events} events, {late} late");
-        assert!(*late > 0, "what {node} recorded while it stood still came late");
+        assert!(*late > 0, "the events of {node} while it was stopped are late");
     }
 }

@@ -1,13 +1,13 @@
-//! A steady rate for a long time: memory and file descriptors of the daemons stay flat, and
-//! everything arrives.
+//! A steady event rate for a long time: memory and file descriptors of the daemons stay constant,
+//! and every event arrives.
 //!
-//! `MIOT_SOAK_MINUTES`: default 1. `MIOT_SOAK_RATE`: events per second in all, default 20 000.
-//! Producers live for some tens of seconds, so that processes, threads and lanes come and go all
-//! the time; parts are sealed every 20 seconds.
+//! `MIOT_SOAK_MINUTES`: default 1. `MIOT_SOAK_RATE`: total events per second, default 20 000.
+//! Producers live for tens of seconds, so that processes, threads and lanes start and end
+//! continuously. Parts are sealed every 20 seconds.
 //!
-//! Flat means: over the second half of the time, a line through the samples (one per second) rises
-//! by no more than 16 MiB and 4 descriptors, and no sample lies more than 64 MiB or 32 descriptors
-//! above the middle one.
+//! Constant means, over the second half of the time: a line through the samples (one per second)
+//! rises by at most 16 MiB and 4 descriptors, and no sample lies more than 64 MiB or 32 descriptors
+//! above the median.
 
 use miot_tests::daemons::{client_command, free_port, server_command};
 use miot_tests::deployment::Deployment;
@@ -22,12 +22,13 @@ const PRODUCERS: usize = 3;
 const THREADS: u64 = 2;
 const LIFE: (u64, u64) = (20_000, 60_000);
 
-/// KiB, and descriptors: growth of the line, and above the middle.
+/// Limits of memory in KiB: growth of the line, and distance above the median. The limits of
+/// descriptors follow.
 const MEMORY: (f64, f64) = (16.0 * 1024.0, 64.0 * 1024.0);
 const FILES: (f64, f64) = (4.0, 32.0);
 
 #[test]
-fn a_steady_rate_leaves_memory_and_descriptors_flat() {
+fn steady_rate_keeps_memory_and_descriptors_flat() {
     let minutes = number("MIOT_SOAK_MINUTES", 1);
     let rate = number("MIOT_SOAK_RATE", 20_000);
     let mut random = Random::new(&format!("soak, {minutes} min, {rate} events/s"));
@@ -99,7 +100,7 @@ fn a_steady_rate_leaves_memory_and_descriptors_flat() {
     let most_lost = verdict.delivered / 1000;
     assert!(
         verdict.lost <= most_lost,
-        "{} of {} lost, although lanes wait for room",
+        "{} of {} lost, although producers wait for free slots",
         verdict.lost,
         verdict.delivered
     );

@@ -1,10 +1,10 @@
-//! Processes, log-clients and log-servers that are killed (SIGKILL) at any moment, again and again:
-//! in the end every attempt is an event or a loss, each once, none torn, none invented, and nothing
-//! is left over.
+//! Processes, log-clients and log-servers are killed (SIGKILL) at random times, repeatedly. In the
+//! end every attempt is an event or a loss, exactly once. No event is torn or invented, and no file
+//! remains.
 //!
-//! `MIOT_TORTURE_KILLS`: processes to be killed, default 200. `MIOT_SEED`: the seed, which is
-//! printed; the machine decides as well, so that a seed does not give the same run again, but the
-//! same kind of run.
+//! `MIOT_TORTURE_KILLS`: number of processes to be killed, default 200. `MIOT_SEED`: the seed,
+//! which is printed. Timing differs as well, so a seed does not reproduce a run, only the kind of
+//! run.
 
 use miot_tests::daemons::{client_command, free_port, server_command};
 use miot_tests::deployment::Deployment;
@@ -14,18 +14,18 @@ use miot_tests::producers::ProducerLoad;
 use miot_tests::random::{Random, number};
 use std::time::Duration;
 
-/// What is done to whom.
+/// Number and targets of the kills.
 struct Plan {
     name: &'static str,
     when_full: &'static str,
-    /// Part of the kills.
+    /// Share of the kills in this part.
     share: u64,
     kills_server: bool,
 }
 
 const CLIENT: Pace = Pace { live: (20, 600), dead: (0, 60) };
 const SERVER: Pace = Pace { live: (50, 500), dead: (0, 100) };
-/// Processes that are killed for each daemon of a kind.
+/// Number of killed processes for each killed daemon of a kind.
 const PER_DAEMON: u64 = 5;
 
 fn torture(plan: &Plan) {
@@ -34,8 +34,8 @@ fn torture(plan: &Plan) {
     let address = format!("127.0.0.1:{}", free_port());
     let mut deployment = Deployment::new(&format!("torture-{}", plan.name), |trace| {
         let mut server = server_command(&address, trace);
-        // A full spool waits for the server to merge, and that one, at most so long, for earlier
-        // events than are in it.
+        // A full spool waits until the server merges. The server waits at most this long for events
+        // that are earlier than those in the spool.
         server.env("MIOT_SERVER_LOG", "warn").env("MIOT_SERVER_SILENT_AFTER", "300ms");
         server
     });
@@ -59,23 +59,23 @@ fn torture(plan: &Plan) {
         }
         deployment.kill_due();
     }
-    // Processes come faster than log-clients that live so briefly take their segments away: the
-    // node's memory for them may be used up.
+    // Processes start faster than short-lived log-clients remove their segments, so the node's
+    // memory for segments may be used up.
     let verdict = deployment.end(Rules { lost_at: &["lane_full", "no_lane"], served: false });
     assert!(verdict.delivered > kills, "hardly anything was recorded");
 }
 
 #[test]
-fn killed_processes_and_log_clients() {
+fn killed_processes_and_log_clients_lose_no_event() {
     torture(&Plan { name: "clients", when_full: "drop-newest", share: 1, kills_server: false });
 }
 
 #[test]
-fn killed_processes_log_clients_and_log_servers() {
+fn killed_processes_and_daemons_lose_no_event() {
     torture(&Plan { name: "servers", when_full: "drop-newest", share: 4, kills_server: true });
 }
 
 #[test]
-fn killed_processes_that_overwrite() {
+fn killed_processes_that_overwrite_lose_no_event() {
     torture(&Plan { name: "overwriting", when_full: "overwrite-oldest", share: 4, kills_server: false });
 }

@@ -1,4 +1,4 @@
-//! The doorbell: a burst that lanes cannot hold wakes a log-client that sleeps.
+//! The doorbell: a burst that exceeds the lanes wakes a sleeping log-client.
 
 use super::{Place, losses, numbers, own};
 use miot_proto::control::{FILE, word};
@@ -7,19 +7,19 @@ use miot_tests::process::until;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Slots of the one lane that the program may have.
+/// Slots of the only lane of the program.
 const LANE: i64 = 4096;
-/// Long for a wake, but less than a sleep: the wait that a burst leaves between more than half a
-/// lane and more than a whole one.
+/// Long enough for a wake-up, but shorter than a sleep. It separates bursts of more than half a
+/// lane from bursts of more than a whole lane.
 const PAUSE: Duration = Duration::from_millis(700);
 
-/// A word of the control page, read beside `miot ctl`, which would wake the log-client.
+/// Reads a word of the control page directly, because `miot ctl` would wake the log-client.
 fn word_of(node: &Node, at: usize) -> u64 {
     let page = fs::read(node.dir.join(FILE)).unwrap();
     u64::from_le_bytes(page[at..at + 8].try_into().unwrap())
 }
 
-/// Waits until the log-client has slept for as long as it does, and has just begun to sleep again.
+/// Waits until the log-client has slept its full time and has just started to sleep again.
 fn falls_asleep(node: &Node) {
     let (mut sweeps, mut since) = (word_of(node, word::SWEEPS), Instant::now());
     until("it sleeps a second at a time", || {
@@ -31,18 +31,17 @@ fn falls_asleep(node: &Node) {
     until("it sleeps", || word_of(node, word::SLEEPING) == 1);
 }
 
-/// Waits until a sweep has been made, or for so long that a log-client that nobody wakes still
-/// sleeps.
+/// Waits for a sweep, or for a time in which a log-client that is not woken still sleeps.
 fn pause(node: &Node) {
     let (start, sweeps) = (Instant::now(), word_of(node, word::SWEEPS));
-    // They count when they begin.
+    // Sweeps are counted when they start.
     while word_of(node, word::SWEEPS) < sweeps + 2 && start.elapsed() < PAUSE {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn a_burst_of_many_lanes_wakes_who_sleeps_and_loses_nothing() {
+fn burst_wakes_a_sleeping_log_client_and_loses_no_event() {
     let place = Place::new("bell");
     let file = place.path.join("log-client.toml");
     let text =
@@ -54,7 +53,7 @@ fn a_burst_of_many_lanes_wakes_who_sleeps_and_loses_nothing() {
     for _ in 0..2 {
         falls_asleep(&node);
         for _ in 0..8 {
-            // More than half of the lane, twice of which it cannot hold.
+            // More than half of the lane. The lane cannot hold two of these.
             program.tell(&format!("own {}", LANE * 5 / 8));
             pause(&node);
         }

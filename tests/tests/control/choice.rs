@@ -1,4 +1,4 @@
-//! Recording is switched off and on, and what is recorded chosen, in programs that run.
+//! Switching recording on and off, and selecting what is recorded, in running programs.
 
 use super::{Loss, Place, losses, numbers, offsets, own, totals};
 use miot_tests::built::built;
@@ -11,7 +11,7 @@ use std::fs;
 use std::process::Command;
 
 #[test]
-fn off_and_on_take_effect_with_the_next_request_of_a_running_program() {
+fn off_and_on_take_effect_with_the_next_request() {
     let place = Place::new("off");
     let node = place.node();
     let mut program = place.hooked(&node);
@@ -34,7 +34,7 @@ fn off_and_on_take_effect_with_the_next_request_of_a_running_program() {
 }
 
 #[test]
-fn a_program_that_starts_while_recording_is_off_or_filtered_is_recorded_from_the_request_after_on() {
+fn program_started_while_off_is_recorded_after_on() {
     let place = Place::new("starts-off");
     let node = place.node();
     node.steer(&["off"]);
@@ -54,7 +54,7 @@ fn a_program_that_starts_while_recording_is_off_or_filtered_is_recorded_from_the
     assert_eq!(offsets(&rows, "posix", "pwrite"), numbers(&[(10_000, 10_005), (700, 706)]));
     let mut of_file = rows.iter().filter(|row| row.op == "pwrite").map(|row| row.path.as_deref().unwrap());
     assert!(of_file.all(|path| path.ends_with("/data")), "what was opened unseen has its name");
-    // Beside the writes: the open of the file, and what Rust reads at its start.
+    // Besides the writes, these are the open of the file and Rust's reads at start.
     let left_out = losses(&trace);
     assert!(
         matches!(&left_out[..], [Loss { place, count: 701.., .. }] if place == "filtered"),
@@ -63,7 +63,7 @@ fn a_program_that_starts_while_recording_is_off_or_filtered_is_recorded_from_the
 }
 
 #[test]
-fn layers_and_operations_are_chosen_in_a_running_program() {
+fn layers_and_operations_are_selected_while_running() {
     let place = Place::new("choice");
     let node = place.node();
     let mut program = place.hooked(&node);
@@ -85,7 +85,8 @@ fn layers_and_operations_are_chosen_in_a_running_program() {
     let mut found: HashMap<&str, usize> = HashMap::new();
     let rows = node.end();
     let of_file = rows.iter().filter(|row| row.path.as_deref().is_some_and(|path| path.ends_with("/data")));
-    // Before the first choice it opened the file; Rust's own calls are none of the test's.
+    // Before the first selection the program opened the file. Rust's own calls are not part of the
+    // test.
     let chosen = ["pread", "pwrite", "lseek", "fstat", "fopen", "fwrite", "fflush", "fclose"];
     of_file
         .filter(|row| chosen.contains(&row.op.as_str()))
@@ -95,7 +96,7 @@ fn layers_and_operations_are_chosen_in_a_running_program() {
 }
 
 #[test]
-fn the_minimum_duration_is_exact_and_what_it_leaves_out_is_counted() {
+fn minimum_duration_is_exact_and_filtered_events_are_counted() {
     let place = Place::new("duration");
     let node = place.node();
     let mut program = place.own(&node);
@@ -123,10 +124,11 @@ fn the_minimum_duration_is_exact_and_what_it_leaves_out_is_counted() {
     assert_eq!((&totals["filtered"], &totals["lost"]), (&Value::from(5), &Value::from(0)));
 }
 
-/// Four kinds of requests in turn, one in four is kept: of each kind as many as chance has it. A
-/// fair sample is farther from its mean than five standard deviations in one of 1.7 million cases.
+/// Four kinds of requests alternate, and one in four is kept. The kept requests of each kind follow
+/// the binomial distribution. A fair sample is farther than five standard deviations from its mean
+/// in one of 1.7 million cases.
 #[test]
-fn a_sample_is_counted_exactly_and_favours_nothing() {
+fn sample_is_counted_exactly_and_is_fair() {
     const ROUNDS: u64 = 40_000;
     let place = Place::new("sample");
     let node = place.node();
@@ -150,7 +152,7 @@ fn a_sample_is_counted_exactly_and_favours_nothing() {
 }
 
 #[test]
-fn a_configuration_that_is_read_again_steers_running_programs_and_a_wrong_one_does_nothing() {
+fn reloaded_configuration_applies_and_a_wrong_one_does_not() {
     let place = Place::new("configuration");
     let file = place.path.join("log-client.toml");
     fs::write(&file, "ops = [\"-client.read\"]\n").unwrap();
@@ -174,7 +176,7 @@ fn a_configuration_that_is_read_again_steers_running_programs_and_a_wrong_one_do
         assert!(check.code() == 2 && check.stderr.contains(hint), "{}: {}", check.code(), check.stderr);
         node.signal(Signal::HUP);
         let refused = || node.log().matches("cannot reload the configuration").count() == number + 1;
-        until("the log-client says what is wrong", refused);
+        until("the log-client reports the error", refused);
         assert!(node.log().lines().last().is_some_and(|line| !line.is_empty()) && node.log().contains(hint));
         program.tell("own 1");
     }

@@ -1,4 +1,4 @@
-//! Lanes that fill, because the log-client stands still or is not to read them: the three policies,
+//! Lanes that fill because the log-client is stopped or does not read them: the three policies and
 //! the flight recorder.
 
 use super::{LATE, Loss, Place, losses, numbers, own, refused};
@@ -7,8 +7,8 @@ use miot_tests::trace::Row;
 use rustix::process::Signal;
 use std::fs;
 
-/// What a program records while the log-client stands still, and a little after that: the rows, and
-/// what was lost.
+/// Runs a program while the log-client is stopped, and for some requests afterwards. Returns the
+/// rows and the losses.
 fn with_a_stopped_log_client(name: &str, policy: &[&str], while_stopped: i64) -> (Vec<Row>, Vec<Loss>) {
     let place = Place::new(name);
     let node = place.node();
@@ -17,7 +17,7 @@ fn with_a_stopped_log_client(name: &str, policy: &[&str], while_stopped: i64) ->
     node.freeze();
     program.tell(&format!("own {while_stopped}"));
     node.signal(Signal::CONT);
-    // Namespaces again: everything committed so far has been read.
+    // After a snapshot everything committed so far has been read.
     node.steer(&["snapshot"]);
     program.tell("own 10");
     program.end();
@@ -25,7 +25,7 @@ fn with_a_stopped_log_client(name: &str, policy: &[&str], while_stopped: i64) ->
     (node.end(), losses(&trace))
 }
 
-/// The one loss there is lies between these two events.
+/// Checks that the only loss lies between these two events.
 fn lies_between(loss: &Loss, before: Option<&Row>, after: &Row) {
     assert_eq!(loss.place, "lane_full");
     let (first, last) = loss.range.unwrap();
@@ -34,10 +34,10 @@ fn lies_between(loss: &Loss, before: Option<&Row>, after: &Row) {
 }
 
 #[test]
-fn drop_newest_loses_what_comes_while_lanes_are_full() {
+fn drop_newest_loses_events_while_lanes_are_full() {
     let (rows, losses) = with_a_stopped_log_client("drop", &["--when-full", "drop-newest"], 100_000);
     let kept = rows.len() as i64 - 10;
-    assert!((10_000..100_000).contains(&kept), "{kept}: lanes grow, but not for ever");
+    assert!((10_000..100_000).contains(&kept), "{kept}: lanes grow up to a limit");
     assert_eq!(own(&rows), numbers(&[(0, kept), (100_000, 100_010)]));
     let [loss] = &losses[..] else { panic!("{losses:?}") };
     assert_eq!(loss.count, 100_000 - kept as u64);
@@ -45,11 +45,11 @@ fn drop_newest_loses_what_comes_while_lanes_are_full() {
 }
 
 #[test]
-fn overwrite_oldest_loses_what_came_first() {
+fn overwrite_oldest_loses_the_oldest_events() {
     let (rows, losses) =
         with_a_stopped_log_client("overwrite", &["--when-full", "overwrite-oldest"], 100_000);
     let kept = rows.len() as i64 - 10;
-    // 512 slots, an eighth of which is given up at a time.
+    // 512 slots, of which an eighth is released at a time.
     assert!((448..=512).contains(&kept), "{kept}");
     assert_eq!(own(&rows), numbers(&[(100_000 - kept, 100_010)]));
     let [loss] = &losses[..] else { panic!("{losses:?}") };
@@ -58,7 +58,7 @@ fn overwrite_oldest_loses_what_came_first() {
 }
 
 #[test]
-fn wait_waits_only_so_long_for_a_log_client_that_stands_still() {
+fn wait_has_a_limit_while_the_log_client_is_stopped() {
     let (rows, losses) =
         with_a_stopped_log_client("wait", &["--when-full", "wait", "--wait", "200ms"], 100_000);
     let kept = rows.len() as i64 - 10;
@@ -70,14 +70,14 @@ fn wait_waits_only_so_long_for_a_log_client_that_stands_still() {
 }
 
 #[test]
-fn programs_that_wait_go_on_when_another_policy_is_chosen_also_without_a_log_client() {
+fn waiting_programs_continue_after_a_change_of_policy() {
     let place = Place::new("relief");
     let node = place.node();
     node.steer(&["set", "--when-full", "wait", "--wait", "1d"]);
     let mut program = place.own(&node);
     node.freeze();
     program.send("own 100000");
-    until("it waits for room", || sleeps(program.id()));
+    until("it waits for a free slot", || sleeps(program.id()));
     let (code, text) = refused(&node.dir, &["set", "--when-full", "drop-newest"]);
     assert!(
         code == 1 && text.contains("the settings were changed") && text.contains("SIGSTOP"),
@@ -92,7 +92,7 @@ fn programs_that_wait_go_on_when_another_policy_is_chosen_also_without_a_log_cli
     assert_eq!((loss.place.as_str(), rows.len() as u64 + loss.count), ("lane_full", 100_000));
 }
 
-/// True if the process sleeps in `clock_nanosleep`, which is where the policy `wait` waits.
+/// True if the process sleeps in `clock_nanosleep`, which the policy `wait` calls.
 fn sleeps(pid: u32) -> bool {
     let text = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap();
     text.starts_with(&format!("{} ", libc::SYS_clock_nanosleep))
@@ -100,7 +100,7 @@ fn sleeps(pid: u32) -> bool {
 }
 
 #[test]
-fn wait_loses_nothing_while_the_log_client_reads() {
+fn wait_loses_no_event_while_the_log_client_reads() {
     let place = Place::new("wait-all");
     let node = place.node();
     node.steer(&["set", "--when-full", "wait"]);
@@ -113,7 +113,7 @@ fn wait_loses_nothing_while_the_log_client_reads() {
 }
 
 #[test]
-fn a_flight_recorder_delivers_the_latest_on_a_snapshot_and_after_a_kill() {
+fn flight_recorder_delivers_on_snapshot_and_kill() {
     let place = Place::new("recorder");
     let node = place.node();
     node.steer(&["set", "--flight-recorder", "on"]);
@@ -125,11 +125,11 @@ fn a_flight_recorder_delivers_the_latest_on_a_snapshot_and_after_a_kill() {
     until("the snapshot of SIGUSR1 is taken", || node.status()["snapshots_done"] == 2);
     program.tell("own 5000");
     program.kill(Signal::KILL);
-    until("what a killed program leaves behind is delivered", || own(&node.so_far()).last() == Some(&14_999));
+    until("the events of a killed program are delivered", || own(&node.so_far()).last() == Some(&14_999));
     node.steer(&["set", "--flight-recorder", "off"]);
     let mut program = place.own(&node);
     program.tell("own 2000");
-    // What lanes of running programs hold when the log-client stops is delivered as well.
+    // Lanes of running programs are delivered as well when the log-client stops.
     node.steer(&["set", "--flight-recorder", "on", "--min-duration", "1h"]);
     program.tell("own 1000");
     node.steer(&["set", "--min-duration", "0"]);
@@ -168,11 +168,11 @@ fn a_flight_recorder_delivers_the_latest_on_a_snapshot_and_after_a_kill() {
     }
 }
 
-/// The node cannot promise that nothing earlier is to come while a lane that is not read holds
-/// something. The log-server waits for it as for a node that is silent, and no longer:
-/// `silent_after`, six times that after a batch.
+/// The node's watermark cannot advance while a lane that is not read holds events. The log-server
+/// waits for it as for a silent node, and no longer: `silent_after`, or six times that after a
+/// batch.
 #[test]
-fn what_a_killed_program_leaves_in_a_flight_recorder_does_not_wait_for_those_that_live() {
+fn killed_flight_recorder_does_not_wait_for_running_ones() {
     let place = Place::new("recorder-others");
     let node = place.node();
     node.steer(&["set", "--flight-recorder", "on"]);
@@ -190,12 +190,17 @@ fn what_a_killed_program_leaves_in_a_flight_recorder_does_not_wait_for_those_tha
     let trace = node.trace.clone();
     let rows = node.end();
     assert_eq!(losses(&trace), []);
-    // What came after its time had been merged is marked, and nothing else: its time is its own.
+    // Only events that arrived after their time had been merged are marked. Their times are
+    // unchanged.
     let of = |process: &dyn Fn(&&Row) -> bool| own(&rows.iter().filter(process).cloned().collect::<Vec<_>>());
     assert_eq!(of(&|row| row.pid == pid), numbers(&[(0, 200)]));
     assert_eq!(of(&|row| row.pid != pid), numbers(&[(0, 301)]));
     let (early, late): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.flags & LATE == 0);
-    assert_eq!((early.len(), late.len()), (201, 300), "one of the living ended after the last of the dead");
+    assert_eq!(
+        (early.len(), late.len()),
+        (201, 300),
+        "one event of a running program ended after the last of the killed one"
+    );
     assert!(early.is_sorted_by_key(|row| row.time) && late.is_sorted_by_key(|row| row.time));
     assert!(late.last().unwrap().time < early[199].time, "times are not moved");
 }

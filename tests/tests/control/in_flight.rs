@@ -1,4 +1,5 @@
-//! Requests that hang: shown while they do, and events when their program is killed.
+//! Hanging requests: they are shown while they hang, and become events when their program is
+//! killed.
 
 use super::{INTERRUPTED, Place, losses, totals};
 use miot_tests::built::built;
@@ -11,7 +12,8 @@ use serde_json::Value;
 use std::fs;
 use std::process::Command;
 
-/// The request in flight of a process with this operation on this file, once it is shown.
+/// Waits until the request in flight of a process with this operation on this file is shown, and
+/// returns it.
 fn shown(node: &Node, pid: u32, op: &str, file: &str) -> Value {
     let mut found = None;
     until("the request is shown in flight", || {
@@ -31,7 +33,7 @@ fn age(row: &Value) -> i64 {
 }
 
 #[test]
-fn a_lock_that_is_never_granted_is_shown_and_a_kill_makes_it_an_interrupted_event() {
+fn hanging_lock_is_shown_and_becomes_an_interrupted_event() {
     let place = Place::new("hangs");
     let node = place.node();
     let held = locked(&place);
@@ -40,7 +42,7 @@ fn a_lock_that_is_never_granted_is_shown_and_a_kill_makes_it_an_interrupted_even
     let pid = program.id();
     let first = shown(&node, pid, "flock", "/locked");
     assert_eq!((&first["layer"], &first["comm"]), (&"posix".into(), &"steered".into()));
-    assert_eq!(first["node"], "node", "as the log-client has it");
+    assert_eq!(first["node"], "node", "the name that the log-client has");
     until("it grows older", || age(&shown(&node, pid, "flock", "/locked")) > age(&first));
     assert_eq!(node.in_flight(&["--min-age", "1h"]), Vec::<Value>::new());
     let text = node.top(&["--min-age", "1ms"]);
@@ -53,13 +55,13 @@ fn a_lock_that_is_never_granted_is_shown_and_a_kill_makes_it_an_interrupted_even
     drop(held);
     let cut_off = |row: &&Row| row.pid == pid && row.flags & INTERRUPTED != 0;
     until("the request that was cut off is in the trace", || node.so_far().iter().any(|row| cut_off(&row)));
-    assert_eq!(node.in_flight(&[]), Vec::<Value>::new(), "the dead have nothing in flight");
+    assert_eq!(node.in_flight(&[]), Vec::<Value>::new(), "a dead process has no request in flight");
     let rows = node.end();
     let interrupted: Vec<&Row> = rows.iter().filter(cut_off).collect();
     let [row] = interrupted[..] else { panic!("{interrupted:?}") };
     assert_eq!((row.layer.as_str(), row.op.as_str(), row.result), ("posix", "flock", -4));
     assert!(row.path.as_deref().is_some_and(|path| path.ends_with("/locked")), "{row:?}");
-    // Two calibrations of the same counter, a tenth apart at most.
+    // Two calibrations of the same counter differ by a tenth at most.
     assert!(row.duration >= age(&first) / 10 * 9, "{} after {}", row.duration, age(&first));
     assert_eq!(losses(&trace), []);
 
@@ -80,7 +82,7 @@ fn a_lock_that_is_never_granted_is_shown_and_a_kill_makes_it_an_interrupted_even
     assert!(stat.contains("cut off by the end of their thread or process: 1 request\n"), "{stat}");
 }
 
-/// Holds the lock of the file `locked`.
+/// Opens and locks the file `locked`.
 fn locked(place: &Place) -> fs::File {
     let held = fs::File::create(place.path.join("locked")).unwrap();
     rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
@@ -88,10 +90,10 @@ fn locked(place: &Place) -> fs::File {
 }
 
 #[test]
-fn a_lock_that_somebody_else_holds_is_shown_until_it_is_released() {
+fn waiting_lock_is_shown_until_it_is_granted() {
     let place = Place::new("lock");
     let node = place.node();
-    // A request that a filter may leave out is shown as any other.
+    // A request that a filter may leave out is shown as well.
     node.steer(&["set", "--min-duration", "1us"]);
     let held = locked(&place);
     let mut program = place.hooked(&node);
@@ -110,7 +112,7 @@ fn a_lock_that_somebody_else_holds_is_shown_until_it_is_released() {
 }
 
 #[test]
-fn an_open_that_waits_is_shown_with_its_path() {
+fn waiting_open_is_shown_with_its_path() {
     let place = Place::new("open");
     let node = place.node();
     let fifo = place.path.join("fifo");
@@ -128,7 +130,7 @@ fn an_open_that_waits_is_shown_with_its_path() {
 }
 
 #[test]
-fn a_request_in_flight_is_shown_with_the_one_that_encloses_it_and_both_are_cut_off() {
+fn request_in_flight_is_shown_with_its_parent_and_both_end() {
     let place = Place::new("nested");
     let node = place.node();
     let fifo = place.path.join("fifo");

@@ -1,5 +1,5 @@
-//! Steering a running node: what is recorded changes in programs that run already, exactly from the
-//! request on that comes after `miot ctl`; what is left out, lost and kept adds up.
+//! Controlling a running node. Changed settings apply to running programs exactly from the first
+//! request after `miot ctl`. The numbers of filtered, lost and kept events add up.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -25,15 +25,15 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Bit 3 of the flags: cut off by the end of thread or process.
+/// Bit 3 of the flags: interrupted by the end of the thread or process.
 const INTERRUPTED: u64 = 1 << 3;
-/// Bit 7: came after its time had been merged.
+/// Bit 7: arrived after its time had been merged.
 const LATE: u64 = 1 << 7;
 
 struct Place {
-    /// On disk.
+    /// Directory on disk.
     path: PathBuf,
-    /// In shared memory; goes away with the test.
+    /// Directory in shared memory, removed with the test.
     shared: tempfile::TempDir,
 }
 
@@ -47,13 +47,13 @@ impl Place {
         Node::start(&self.path, self.shared.path())
     }
 
-    /// The program under orders, with the hook.
+    /// Starts the program `steered` with the hook.
     fn hooked(&self, node: &Node) -> Steered {
         let mut command = preloaded(env!("CARGO_BIN_EXE_steered"), &node.dir);
         Steered::start(command.arg(self.path.join("data")))
     }
 
-    /// The same without it, as a client that records by itself.
+    /// Starts the program `steered` without the hook, as a client that records its own requests.
     fn own(&self, node: &Node) -> Steered {
         let mut command = Command::new(env!("CARGO_BIN_EXE_steered"));
         Steered::start(command.env(miot_proto::control::DIR_ENV, &node.dir).arg(self.path.join("data")))
@@ -86,14 +86,14 @@ fn losses(trace: &Path) -> Vec<Loss> {
     losses
 }
 
-/// `miot stat --format json` on a trace: its totals.
+/// Totals of `miot stat --format json` on a trace.
 fn totals(trace: &Path) -> HashMap<String, Value> {
     let stat = run(Command::new(&built().miot).args(["stat", "--format", "json"]).arg(trace)).success();
     let report: Value = serde_json::from_str(&stat.stdout).unwrap();
     report["totals"].as_object().unwrap().clone().into_iter().collect()
 }
 
-/// Offsets of the events of an operation, in the order of the trace.
+/// Offsets of the events of an operation, in stored order.
 fn offsets(rows: &[Row], layer: &str, op: &str) -> Vec<i64> {
     let of = rows.iter().filter(|row| (row.layer.as_str(), row.op.as_str()) == (layer, op));
     of.map(|row| row.offset.unwrap()).collect()
@@ -103,12 +103,12 @@ fn own(rows: &[Row]) -> Vec<i64> {
     offsets(rows, "client", "read")
 }
 
-/// From the first of each pair up to the second, without it.
+/// Numbers of half-open ranges.
 fn numbers(ranges: &[(i64, i64)]) -> Vec<i64> {
     ranges.iter().flat_map(|(from, to)| *from..*to).collect()
 }
 
-/// `miot ctl` on a directory: its exit code, and what it says on standard error.
+/// Runs `miot ctl` on a directory. Returns its exit code and its standard error.
 fn refused(dir: &Path, words: &[&str]) -> (i32, String) {
     let ended = run(Command::new(&built().miot).arg("ctl").args(words).arg("--dir").arg(dir));
     (ended.code(), ended.stderr)

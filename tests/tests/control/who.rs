@@ -1,4 +1,4 @@
-//! Who may steer, and the message where no node can be steered.
+//! Permission to control a node, and the messages where no node can be controlled.
 
 use super::{Place, refused};
 use miot_tests::built::built;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn without_a_log_client_at_work_ctl_says_in_which_way_there_is_none() {
+fn ctl_without_a_log_client_names_the_reason() {
     let place = Place::new("refused");
     let says = |dir: &Path, what: &str, advice: &str| {
         for words in [&["off"][..], &["snapshot"], &["set", "--sample", "1/2"], &["status"]] {
@@ -53,7 +53,7 @@ fn without_a_log_client_at_work_ctl_says_in_which_way_there_is_none() {
 }
 
 #[test]
-fn another_user_may_not_steer() {
+fn another_user_may_not_control_a_node() {
     if !rustix::process::geteuid().is_root() {
         println!("SKIPPED: only root can become another user");
         return;
@@ -64,7 +64,7 @@ fn another_user_may_not_steer() {
     for folder in [tool.path(), place.shared.path(), &node.dir] {
         fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     }
-    // A copy where everybody may execute it, which shared memory need not allow.
+    // A copy at a place where all users may execute it, which shared memory may not permit.
     let miot = tool.path().join("miot");
     let _ = fs::copy(&built().miot, &miot).unwrap();
     let as_nobody = |words: &[&str]| {
@@ -86,7 +86,7 @@ fn another_user_may_not_steer() {
     let status: Value =
         serde_json::from_str(&as_nobody(&["ctl", "status", "--format", "json"]).success().stdout).unwrap();
     for key in ["dir", "log_client", "pid", "ops", "enabled", "tsc_hz", "when_full"] {
-        assert_eq!(status[key], node.status()[key], "everybody may look: {key}");
+        assert_eq!(status[key], node.status()[key], "all users may read the status: {key}");
     }
     node.freeze();
     let still = as_nobody(&["ctl", "status"]);

@@ -1,4 +1,4 @@
-//! SIGKILL at the N-th call of a system call, for every N that there is.
+//! SIGKILL at the N-th invocation of a system call, for every existing N.
 
 use super::{go_on, judge, number, peer, place, server};
 use crate::peer::Plan;
@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Whatever changes a file or tells somebody something, and the opening of files.
+/// Calls that change files or send data, and those that open files.
 const CALLS: [&str; 19] = [
     "write",
     "pwrite64",
@@ -34,19 +34,19 @@ const CALLS: [&str; 19] = [
     "sendmsg",
     "flock",
 ];
-/// Points tried on every change; `MIOT_CRASH_POINTS=all` tries each.
+/// Number of points tried on every change. `MIOT_CRASH_POINTS=all` tries each.
 const POINTS: usize = 20;
 const BATCHES: usize = 30;
 
 fn strace(options: &[String]) -> Command {
     let mut command = Command::new("strace");
-    // The server is the child, strace looks on from aside.
+    // The server is the child of the test, and strace attaches from another process.
     command.args(["-D", "-f", "-qq"]).args(options).arg(&built().log_server);
     command
 }
 
-/// The whole scenario in one life of the server: how often each call was made by the thread that
-/// made it most, because that is how strace counts.
+/// Runs the whole scenario in one life of the server. Returns the number of invocations of each
+/// call by the thread that made it most, because strace counts per thread.
 fn calls(place: &Path) -> BTreeMap<&'static str, usize> {
     let (trace, log) = (place.join("trace"), place.join("strace.out"));
     let options =
@@ -61,7 +61,7 @@ fn calls(place: &Path) -> BTreeMap<&'static str, usize> {
     let report = miot_trace_store::fsck::check(&trace);
     assert!(
         report.removed.parts >= 1 && report.sealed_parts >= 2,
-        "the scenario has everything in it: {report}"
+        "the scenario covers everything: {report}"
     );
     until("strace has written everything", || {
         fs::read_to_string(&log).is_ok_and(|text| text.contains("exit_group") || text.ends_with('\n'))
@@ -78,7 +78,8 @@ fn calls(place: &Path) -> BTreeMap<&'static str, usize> {
     CALLS.into_iter().filter_map(|call| Some((call, most(call)?))).collect()
 }
 
-/// Kills the server at one point, if it gets there, and has the next one go on.
+/// Kills the server at one point, if it is reached, and lets a new server continue. Returns whether
+/// it was reached.
 fn killed(place: &Path, call: &str, at: usize) -> bool {
     let what = format!("killed at {call} number {at}");
     let trace = place.join("trace");
@@ -95,7 +96,7 @@ fn killed(place: &Path, call: &str, at: usize) -> bool {
     let port = free_port();
     let mut running = Background::start(&mut server(strace(&options), port, &trace));
     let acked = peer::run(&plan, 0, port, || running.running());
-    // If it is alive still, it may be killed in its orderly end.
+    // If it still runs, it may be killed during its orderly end.
     let (status, _) = running.stop(Signal::TERM);
     judge(&trace, &plan, acked, &what);
     go_on(&trace, &plan, acked, &what);
@@ -103,7 +104,7 @@ fn killed(place: &Path, call: &str, at: usize) -> bool {
 }
 
 #[test]
-fn a_server_killed_at_any_call_loses_nothing() {
+fn server_killed_at_any_call_loses_nothing() {
     let mut random = Random::new("crash points");
     let place = place("kill");
     let counts = calls(&place);
@@ -113,7 +114,7 @@ fn a_server_killed_at_any_call_loses_nothing() {
         counts.iter().flat_map(|(call, most)| (1..=*most).map(move |at| (*call, at))).collect();
     let all = points.len();
     let wanted = number("MIOT_CRASH_POINTS", POINTS);
-    // Each call has its share, those that are rare as well.
+    // Each call has its share, including rare ones.
     let mut chosen = Vec::new();
     while chosen.len() < wanted && !points.is_empty() {
         let call = points[random.place(points.len())].0;

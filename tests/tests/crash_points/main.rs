@@ -1,6 +1,5 @@
-//! The log-server stopped at any of its steps: killed at a system call, or with its machine.
-//! Whatever was acknowledged is in the trace, the trace is readable at once, and the next server
-//! goes on with it.
+//! The log-server is stopped at any step: killed at a system call, or with its machine. The trace
+//! has all acknowledged batches and is readable at once, and the next server continues it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -17,18 +16,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How often something is tried: from the environment, or as often as there is time for on every
-/// change.
+/// Number of tries: from the environment, or the number that is feasible on every change.
 fn number(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| if text == "all" { usize::MAX } else { text.parse().unwrap() })
 }
 
-/// A place of its own below the target directory.
+/// Creates a directory of the test below the target directory.
 fn place(name: &str) -> PathBuf {
     fresh(&format!("crash-points/{name}"))
 }
 
-/// A log-server that seals, and removes what is old, after a few batches.
+/// A log-server that seals parts, and removes old ones, after a few batches.
 fn server(mut command: Command, port: u16, trace: &Path) -> Command {
     command.arg("--listen").arg(format!("127.0.0.1:{port}")).arg("--trace").arg(trace);
     command.env("MIOT_SERVER_LOG", "error");
@@ -44,16 +42,16 @@ fn server(mut command: Command, port: u16, trace: &Path) -> Command {
     command
 }
 
-/// Checks a trace after a crash, or at the end: every row of the plan is there once and in its
-/// place, up to where its stream got, unless it was removed with its part. At least the first
-/// `acked` batches are.
+/// Checks a trace after a crash, or at the end. Every row of the plan up to the end of its stream
+/// is there once and in its place, unless it was removed with its part. At least the first `acked`
+/// batches are complete.
 #[track_caller]
 fn judge(trace: &Path, plan: &Plan, acked: usize, what: &str) {
     if acked == 0 && !trace.join("miot-trace.json").exists() {
         return;
     }
     let report = fsck::check(trace);
-    // A torn end may look like a damaged message; it is all that may.
+    // A torn end may look like a damaged message. No other damage is permitted.
     let torn = |problem: &fsck::Problem| problem.text.contains("bytes are no message");
     assert!(report.problems.iter().all(torn), "{what}: {report}");
     let reader = Reader::open(trace).unwrap();
@@ -77,7 +75,7 @@ fn judge(trace: &Path, plan: &Plan, acked: usize, what: &str) {
         ends.insert(*tid, seqs.last().unwrap() + 1);
     }
     for (tid, end) in plan.ends(acked) {
-        // All of a stream may have been removed.
+        // A whole stream may have been removed.
         if let Some(found) = ends.get(&tid) {
             assert!(*found >= end, "{what}: thread {tid} has {found} of {end} rows that were acknowledged");
         }
@@ -89,7 +87,7 @@ fn judge(trace: &Path, plan: &Plan, acked: usize, what: &str) {
     assert_eq!(losses, 0, "{what}: nothing was lost");
 }
 
-/// The next server takes what is left of the trace, and the node what is left of its plan.
+/// A new server continues with the remaining trace, and the node with its remaining batches.
 fn go_on(trace: &Path, plan: &Plan, acked: usize, what: &str) {
     let port = miot_tests::daemons::free_port();
     let mut command = server(Command::new(&miot_tests::built::built().log_server), port, trace);

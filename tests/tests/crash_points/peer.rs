@@ -1,5 +1,5 @@
-//! A node as a script: sends its batches in order, a few ahead of what is acknowledged, and after a
-//! crash again what was not acknowledged.
+//! A scripted node. It sends its batches in order, a few ahead of the acknowledgments, and sends
+//! unacknowledged ones again after a crash.
 
 use miot_proto::batch::Columns;
 use miot_proto::event::{Event, Ext, NONE, RecordKind};
@@ -16,11 +16,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const STREAMS: u32 = 2;
 const ROWS: u64 = 6;
-/// Batches that are sent before the first of them is acknowledged.
+/// Number of batches that are sent before the first of them is acknowledged.
 const AHEAD: usize = 2;
 const PID: u32 = 700;
 
-/// What a node has to send.
+/// Batches of a node.
 pub(crate) struct Plan {
     pub(crate) batches: Vec<Planned>,
 }
@@ -42,14 +42,14 @@ impl Plan {
         Plan { batches: planned.collect() }
     }
 
-    /// The path of a row: each batch opens a file and reads it.
+    /// Path of a row: each batch opens a file and reads it.
     pub(crate) fn path(&self, tid: u32, seq: u64) -> Option<String> {
         let stream = tid.checked_sub(PID)?;
         let batch = (seq / ROWS) * u64::from(STREAMS) + u64::from(stream);
         (batch < self.batches.len() as u64).then(|| format!("/data/{batch}"))
     }
 
-    /// Rows of each thread in the first so many batches.
+    /// Number of rows of each thread in the first `batches` batches.
     pub(crate) fn ends(&self, batches: usize) -> HashMap<u32, u64> {
         let mut ends = HashMap::new();
         for batch in &self.batches[..batches] {
@@ -90,8 +90,8 @@ fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64
 }
 
-/// Sends what is not acknowledged to the server at a port, until all is or the server is gone.
-/// Returns how many batches are acknowledged in all.
+/// Sends unacknowledged batches to the server at a port until all are acknowledged or the server
+/// has ended. Returns the total number of acknowledged batches.
 pub(crate) fn run(plan: &Plan, acked: usize, port: u16, mut alive: impl FnMut() -> bool) -> usize {
     let begun = Instant::now();
     let socket = loop {
@@ -108,7 +108,7 @@ pub(crate) fn run(plan: &Plan, acked: usize, port: u16, mut alive: impl FnMut() 
         Ok(()) => {}
         Err(error) => assert!(
             !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
-            "the server says nothing: {error}"
+            "the server does not answer: {error}"
         ),
     }
     peer.acked
@@ -177,7 +177,7 @@ impl Peer {
         while self.acked < plan.batches.len() {
             if next < plan.batches.len() && next < self.acked + AHEAD {
                 self.send(&plan.message(next))?;
-                // Nothing before the next batch will come.
+                // No event before the next batch will follow.
                 let watermark = plan.batches.get(next + 1).map_or_else(now, |batch| batch.time);
                 self.send(&Message::Heartbeat { watermark })?;
                 next += 1;

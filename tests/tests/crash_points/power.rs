@@ -1,10 +1,10 @@
-//! The machine loses power: what was not synced may be there, in part, or not at all.
+//! The machine loses power: data that was not synced may be there, in part, or not at all.
 //!
-//! strace writes down every call of a server that changes a file, with its bytes, and every
-//! acknowledgement it sends. From that record the directory is built as a file system may show it
-//! after a power loss at any line: of each file what it held at its last sync, with any part of the
-//! writes since; of each folder the names as of its last sync, with the first few of the changes
-//! since. Whatever had been acknowledged before that line must be in the trace.
+//! strace records every call of a server that changes a file, with its bytes, and every
+//! acknowledgment that it sends. From that record the test builds the directory as a file system
+//! may show it after a power loss at any line. Each file has the contents of its last sync, with
+//! any part of the later writes. Each folder has the names of its last sync, with the first few of
+//! the later changes. All batches that were acknowledged before that line must be in the trace.
 
 use super::{go_on, judge, number, peer, place, server};
 use crate::peer::Plan;
@@ -21,10 +21,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Cuts tried on every change.
+/// Number of power losses tried on every change.
 const CUTS: usize = 14;
 const BATCHES: usize = 24;
-/// What a disk writes as one.
+/// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 const O_CREAT: i64 = 0o100;
 const O_TRUNC: i64 = 0o1000;
@@ -43,7 +43,7 @@ enum Name {
     Gone(PathBuf),
 }
 
-/// What is on the disk for certain, and what may be: with the line on which each change was made.
+/// The durable state, and the changes that may be durable, each with its line.
 #[derive(Clone, Debug)]
 struct Store<D, C> {
     durable: D,
@@ -57,7 +57,7 @@ impl<D: Default, C> Default for Store<D, C> {
 }
 
 impl<D, C: Clone> Store<D, C> {
-    /// What was changed up to a line is durable.
+    /// Makes all changes up to a line durable.
     fn sync(&mut self, line: usize, apply: impl Fn(&mut D, &C)) {
         let later = self.since.iter().position(|(at, _)| *at > line).unwrap_or(self.since.len());
         for (_, change) in self.since.drain(..later) {
@@ -68,14 +68,14 @@ impl<D, C: Clone> Store<D, C> {
 
 type Names = BTreeMap<PathBuf, Option<usize>>;
 
-/// The file system below the place of the test.
+/// The file system below the directory of the test.
 #[derive(Clone, Debug, Default)]
 struct Disk {
     files: Vec<Store<Vec<u8>, Change>>,
-    /// How long each file is, as the server sees it.
+    /// Length of each file as the server sees it.
     lengths: Vec<usize>,
     folders: HashMap<PathBuf, Store<Names, Name>>,
-    /// As the server sees it.
+    /// Names as the server sees them.
     names: HashMap<PathBuf, usize>,
 }
 
@@ -106,7 +106,7 @@ impl Disk {
         self.folders.entry(path.parent().unwrap().to_owned()).or_default()
     }
 
-    /// Takes in one call that has returned.
+    /// Applies one call that has returned.
     fn take(&mut self, call: &Call) {
         let text = |index: usize| PathBuf::from(OsStr::from_bytes(&string(&call.args[index]).unwrap()));
         let of_descriptor = || {
@@ -172,13 +172,13 @@ impl Disk {
                 self.names.remove(&path);
                 self.folder(&path).since.push((line, Name::Gone(path.clone())));
             }
-            other => panic!("{other} changes a file, and the model does not know how"),
+            other => panic!("{other} changes a file, and the model does not support it"),
         }
     }
 
-    /// Puts below `to` what may be left of `root` now.
+    /// Writes a possible remainder of `root` below `to`.
     fn lose_power(&self, root: &Path, to: &Path, random: &mut Random) {
-        // Nothing that is not durable, everything, or something.
+        // Only durable data, everything, or any part of it.
         let kind = random.below(4);
         let mut some = |of: usize| match kind {
             0 => 0,
@@ -203,7 +203,7 @@ impl Disk {
                 for (_, change) in &store.since {
                     match change {
                         Change::Write(at, written) => {
-                            // Any sectors of it.
+                            // Any subset of its sectors.
                             for (index, sector) in written.chunks(SECTOR).enumerate() {
                                 if some(1) == 1 {
                                     write(&mut bytes, &Change::Write(at + index * SECTOR, sector.to_vec()));
@@ -223,7 +223,7 @@ impl Disk {
     }
 }
 
-/// The calls of a server that has taken a whole plan.
+/// Returns the calls of a server that has received a whole plan.
 fn record(place: &Path, plan: &Plan) -> Vec<Call> {
     let (trace, log) = (place.join("trace"), place.join("strace.out"));
     let mut strace = Command::new("strace");
@@ -249,7 +249,7 @@ fn record(place: &Path, plan: &Plan) -> Vec<Call> {
     parse(&text).unwrap()
 }
 
-/// Lines on which acknowledgements began to be sent, and up to which batch.
+/// Returns the lines on which acknowledgments were sent, and the batch that each acknowledged.
 fn acknowledgements(calls: &[Call]) -> Vec<(usize, usize)> {
     let mut acks = Vec::new();
     for call in calls.iter().filter(|call| call.name == "sendto" && call.result > 0) {
@@ -269,14 +269,14 @@ fn acknowledgements(calls: &[Call]) -> Vec<(usize, usize)> {
 }
 
 #[test]
-fn a_power_loss_at_any_time_loses_nothing_that_was_acknowledged() {
+fn power_loss_loses_no_acknowledged_batch() {
     let mut random = Random::new("power loss");
     let place = place("power");
     let plan = Plan::new(BATCHES);
     let calls = record(&place, &plan);
     let acks = acknowledgements(&calls);
     assert_eq!(acks.iter().map(|(_, through)| *through).max(), Some(BATCHES));
-    // The calls that change something here.
+    // Calls that change files below this directory.
     let here = |call: &&Call| {
         let said = call.args.iter().take(3).any(|arg| {
             let path = string(arg).or_else(|| descriptor(arg).map(|(_, path)| path));

@@ -1,5 +1,4 @@
-//! `miot fsstats` on trees whose contents are known from how they were made, and on `/usr`, against
-//! other programs.
+//! `miot fsstats` on trees with known contents and on `/usr`, compared with other programs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -14,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Two days and an hour from now: files changed in the meantime are two days old.
+/// Two days and an hour from now, so that files changed in the meantime are two days old.
 pub(crate) fn as_of() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64 + 2 * 86_400 + 3600
 }
@@ -33,7 +32,7 @@ pub(crate) fn fsstats(dir: &Path, as_of: i64) -> Command {
     command
 }
 
-/// Seconds since 1970 as `miot` reads times.
+/// A time in seconds since 1970, in the format that `miot` parses.
 pub(crate) struct At(pub(crate) i64);
 
 impl std::fmt::Display for At {
@@ -47,7 +46,7 @@ pub(crate) fn snapshot(command: &mut Command) -> Value {
     serde_json::from_str(&run(command).success().stdout).unwrap()
 }
 
-/// The figures of a snapshot as `tree.py` prints them.
+/// Figures of a snapshot in the form that `tree.py` prints.
 pub(crate) fn figures(snapshot: &Value) -> Value {
     let contents = &snapshot["contents"];
     let mut figures = json!({ "histograms": {} });
@@ -84,7 +83,7 @@ pub(crate) fn assert_same(found: &Value, expected: &Value) {
 }
 
 #[test]
-fn a_made_tree_has_what_was_put_into_it() {
+fn generated_tree_has_known_figures() {
     let place = fresh("fsstats-made");
     let (dir, as_of) = (place.join("tree"), as_of());
     let expected = made(&dir, as_of);
@@ -93,7 +92,8 @@ fn a_made_tree_has_what_was_put_into_it() {
         assert_same(&figures(&snapshot), &expected);
         assert_eq!(snapshot["errors"], json!([]));
     }
-    // With hardly any descriptors: one for the directory of the walk, one or two for each thread.
+    // With the minimum of descriptors: one for the directory of the walk, one or two for each
+    // thread.
     let miot = built().miot.display().to_string();
     let few =
         format!("ulimit -n 12; exec {miot} fsstats tree --threads 2 --format json --as-of {}", At(as_of));
@@ -118,12 +118,12 @@ fn a_made_tree_has_what_was_put_into_it() {
 }
 
 #[test]
-fn usr_is_what_python_and_find_say() {
+fn usr_agrees_with_python_and_find() {
     let as_of = as_of();
     let usr = snapshot(&mut fsstats(Path::new("/usr"), as_of));
     let survey: Value = serde_json::from_str(&tree(&["survey", "/usr", &as_of.to_string()])).unwrap();
     let mut found = figures(&usr);
-    // Other tests run programs of it.
+    // Other tests run programs of /usr.
     found["histograms"]["atime_age"] = survey["histograms"]["atime_age"].clone();
     assert_same(&found, &survey);
     let script = "find /usr -xdev -mindepth 1 -printf '%y %i %s %b\\n' | awk '
@@ -136,7 +136,7 @@ fn usr_is_what_python_and_find_say() {
 }
 
 #[test]
-fn growth_is_what_was_added() {
+fn growth_equals_the_added_files() {
     let place = fresh("fsstats-growth");
     let dir = place.join("tree");
     std::fs::create_dir(&dir).unwrap();

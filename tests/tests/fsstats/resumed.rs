@@ -1,4 +1,4 @@
-//! A walk that is killed again and again, and goes on, ends with the figures of one that was not.
+//! A walk that is killed and resumed repeatedly has the figures of an uninterrupted one.
 
 use super::{as_of, assert_same, figures, fsstats, snapshot, tree};
 use miot_tests::process::{Background, signal_id, until};
@@ -8,7 +8,7 @@ use serde_json::json;
 use std::os::unix::fs::MetadataExt as _;
 
 #[test]
-fn a_walk_that_is_killed_many_times_ends_as_one_that_is_not() {
+fn walk_killed_many_times_equals_an_uninterrupted_one() {
     let place = fresh("fsstats-killed");
     let (dir, as_of, checkpoint) = (place.join("tree"), as_of(), place.join("walk.ckpt"));
     let _ = tree(&["many", dir.to_str().unwrap(), "100000"]);
@@ -27,7 +27,7 @@ fn a_walk_that_is_killed_many_times_ends_as_one_that_is_not() {
         let before = inode();
         let mut walk = Background::start(&mut command);
         until("a new checkpoint, or the end", || inode() != before || !walk.running());
-        // Until this life has come further than the one before.
+        // Until this run has come further than the previous one.
         if !walk.running() {
             break;
         }
@@ -43,7 +43,7 @@ fn a_walk_that_is_killed_many_times_ends_as_one_that_is_not() {
 }
 
 #[test]
-fn an_interrupted_walk_leaves_a_checkpoint() {
+fn interrupted_walk_leaves_a_checkpoint() {
     let place = fresh("fsstats-interrupted");
     let (dir, as_of, checkpoint) = (place.join("tree"), as_of(), place.join("walk.ckpt"));
     let _ = tree(&["many", dir.to_str().unwrap(), "5000"]);

@@ -1,4 +1,4 @@
-//! What cannot be read, what changes, what is mounted, and files that are not what they should be.
+//! Unreadable directories, changes during the walk, mounts, and invalid files.
 
 use super::{as_of, assert_same, figures, fsstats, snapshot, tree};
 use miot_tests::built::built;
@@ -15,8 +15,8 @@ use std::process::Command;
 const NOBODY: u32 = 65_534;
 
 #[test]
-fn what_may_not_be_read_is_counted_as_such() {
-    // Where everybody may go.
+fn unreadable_directories_are_counted() {
+    // A directory that all users may enter.
     let place = tempfile::Builder::new().prefix("fsstats-").tempdir_in("/dev/shm").unwrap();
     fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
     let dir = place.path().join("tree");
@@ -40,7 +40,7 @@ fn what_may_not_be_read_is_counted_as_such() {
 }
 
 #[test]
-fn directories_that_vanish_during_the_walk_do_not_end_it() {
+fn vanishing_directories_do_not_end_the_walk() {
     let place = fresh("fsstats-vanishes");
     let (dir, checkpoint) = (place.join("tree"), place.join("walk.ckpt"));
     let _ = tree(&["many", dir.to_str().unwrap(), "20000"]);
@@ -64,7 +64,7 @@ fn directories_that_vanish_during_the_walk_do_not_end_it() {
 }
 
 #[test]
-fn mounts_are_left_alone_and_a_loop_of_them_ends() {
+fn mounts_are_skipped_and_a_mount_loop_ends() {
     let place = fresh("fsstats-mounts");
     let dir = place.join("tree");
     fs::create_dir_all(dir.join("a/loop")).unwrap();
@@ -99,12 +99,12 @@ fn mounts_are_left_alone_and_a_loop_of_them_ends() {
     let mut left: Vec<_> = own["mounts_named"].as_array().unwrap().iter().map(Value::to_string).collect();
     left.sort();
     assert_eq!(left.join(" "), r#""a/loop" "kernel" "mounted-file" "other""#);
-    // And other, other/in-it; not the loop, /proc, the file that is there already.
+    // Also other and other/in-it, but not the loop, /proc, and the file that is counted already.
     assert_eq!(totals(&all), json!([3, 2, 4, 8, 3]));
 }
 
 #[test]
-fn access_times_of_directories_are_left_as_they_are() {
+fn access_times_of_directories_are_unchanged() {
     let place = fresh("fsstats-atime");
     let dir = place.join("tree");
     fs::create_dir_all(dir.join("a/b")).unwrap();
@@ -121,7 +121,7 @@ fn access_times_of_directories_are_left_as_they_are() {
 }
 
 #[test]
-fn files_that_are_not_what_they_should_be_are_refused() {
+fn invalid_files_are_refused() {
     let place = fresh("fsstats-refused");
     let dir = place.join("tree");
     let _ = tree(&["many", dir.to_str().unwrap(), "600"]);

@@ -1,5 +1,5 @@
 //! The same cases on the source's file system and through the mount, as root and as a user with a
-//! group: the same comes of them.
+//! group, give the same results.
 
 use crate::descriptors::{FEW, FEW_WITHOUT_HANDLES};
 use crate::mounted::{Mounted, Place};
@@ -12,7 +12,7 @@ use std::process::Command;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_file_cases");
 const USER: [&str; 3] = ["--reuid=65534", "--regid=65534", "--groups=4242"];
 
-/// What the cases must have met, or they have not tested it.
+/// Errors that the cases must produce. Otherwise they have not covered enough.
 const ERRORS: [&str; 17] = [
     "EPERM",
     "ENOENT",
@@ -33,7 +33,7 @@ const ERRORS: [&str; 17] = [
     "ETXTBSY",
 ];
 
-/// What the cases print in a new directory.
+/// Output of the cases in a new directory.
 fn cases(directory: &Path, root: bool) -> Vec<String> {
     fs::create_dir(directory).unwrap();
     let _ = run(Command::new(PROGRAM).arg("prepare").arg(directory)).success();
@@ -65,7 +65,8 @@ fn compare(mounted: &Mounted, root: bool) {
     }
 }
 
-/// The path of each way is as long, because some cases are about the length of paths.
+/// Compares both ways. Their paths have the same length, because some cases depend on the length of
+/// paths.
 fn alike(name: &str, options: &[&str]) {
     let place = Place::new(name);
     let mounted = place.mounted(options);
@@ -75,22 +76,22 @@ fn alike(name: &str, options: &[&str]) {
 }
 
 #[test]
-fn with_a_cache_the_mount_is_like_its_source() {
+fn mount_with_a_cache_equals_its_source() {
     alike("fuse-alike-auto", &[]);
 }
 
 #[test]
-fn without_a_cache_the_mount_is_like_its_source() {
+fn mount_without_a_cache_equals_its_source() {
     alike("fuse-alike-none", &["--cache", "none"]);
 }
 
 #[test]
-fn with_everything_cached_the_mount_is_like_its_source() {
+fn mount_with_everything_cached_equals_its_source() {
     alike("fuse-alike-always", &["-o", "cache=always,threads=2"]);
 }
 
 #[test]
-fn with_few_descriptors_the_mount_is_like_its_source() {
+fn mount_with_few_descriptors_equals_its_source() {
     for (name, starter) in [("fuse-alike-few", FEW), ("fuse-alike-few-no-handles", FEW_WITHOUT_HANDLES)] {
         let mounted = Place::new(name).mounted_by(starter, &["--cache", "none", "--threads", "2"]);
         compare(&mounted, true);
@@ -100,7 +101,7 @@ fn with_few_descriptors_the_mount_is_like_its_source() {
 }
 
 #[test]
-fn a_read_only_mount_reads_only() {
+fn read_only_mount_is_read_only() {
     let place = Place::new("fuse-read-only");
     fs::write(place.source.join("file"), "content").unwrap();
     let mounted = place.mounted(&["--read-only"]);

@@ -1,4 +1,4 @@
-//! The kernel knows more files than miot-fuse may have descriptors: programs do not see it.
+//! The kernel knows more files than miot-fuse may have descriptors. Programs are not affected.
 
 use crate::mounted::{Mounted, Place};
 use miot_tests::process::until;
@@ -11,13 +11,13 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 const LIMIT: usize = 64;
-/// Starts a program that may have so many descriptors.
-/// Root could raise its limit again.
+/// Command prefix that limits the number of descriptors. Root could raise its limit again, so the
+/// capability is dropped.
 pub(crate) const FEW: &[&str] = &["setpriv", "--bounding-set", "-sys_resource", "prlimit", "--nofile=64:64"];
-/// And may not open files by their handles, as in most containers.
+/// Like [`FEW`], and files cannot be opened by their handles, as in most containers.
 pub(crate) const FEW_WITHOUT_HANDLES: &[&str] =
     &["setpriv", "--bounding-set", "-dac_read_search,-sys_resource", "prlimit", "--nofile=64:64"];
-/// Far more than that.
+/// Number of files: far more than the descriptors.
 const FILES: usize = 1000;
 
 fn with_few(name: &str, test: impl Fn(&Mounted, bool)) {
@@ -35,7 +35,7 @@ fn with_few(name: &str, test: impl Fn(&Mounted, bool)) {
     }
 }
 
-/// All files of the mount are used, and none of the others then.
+/// Uses all files of the mount, and then checks that no other file was used.
 fn use_all(mounted: &Mounted) {
     for n in 0..FILES {
         let _ = fs::metadata(mounted.place.mount.join(format!("many/f{n}"))).unwrap();
@@ -47,7 +47,7 @@ fn found(path: &Path) -> OwnedFd {
 }
 
 #[test]
-fn the_kernel_may_know_more_files_than_there_are_descriptors() {
+fn kernel_may_know_more_files_than_descriptors() {
     with_few("fuse-few-known", |mounted, _| {
         let many = mounted.place.mount.join("many");
         // All known at the same time.
@@ -70,8 +70,7 @@ fn the_kernel_may_know_more_files_than_there_are_descriptors() {
         }
         fs::rename(&many, mounted.place.mount.join("moved")).unwrap();
         for (n, fd) in known.iter().enumerate() {
-            // What was removed is not more than there may be descriptors for where they are all
-            // there is.
+            // Removed files must not outnumber the descriptors where descriptors are the only way.
             let stat = match fstat(fd) {
                 Err(Errno::STALE) if n % 4 == 1 => continue,
                 stat => stat.unwrap(),
@@ -85,7 +84,7 @@ fn the_kernel_may_know_more_files_than_there_are_descriptors() {
 }
 
 #[test]
-fn what_is_open_can_be_used_and_closed_however_many_files_are_known() {
+fn open_files_work_while_many_files_are_known() {
     with_few("fuse-few-open", |mounted, _| {
         let path = |n: usize| mounted.place.mount.join(format!("open{n}"));
         let mut open: Vec<File> = (0..8)
@@ -118,7 +117,7 @@ fn what_is_open_can_be_used_and_closed_however_many_files_are_known() {
 }
 
 #[test]
-fn who_opens_more_than_there_are_descriptors_is_refused_and_others_are_not() {
+fn opening_too_many_files_is_refused_for_that_process_only() {
     with_few("fuse-few-refused", |mounted, _| {
         let open = |n| File::open(mounted.place.mount.join(format!("many/f{n}")));
         let (mut opened, mut refused) = (Vec::new(), 0);
@@ -146,7 +145,7 @@ fn who_opens_more_than_there_are_descriptors_is_refused_and_others_are_not() {
 }
 
 #[test]
-fn one_file_can_be_opened_more_often_than_there_are_descriptors() {
+fn one_file_can_be_opened_more_often_than_descriptors() {
     with_few("fuse-few-shared", |mounted, _| {
         let path = mounted.place.mount.join("file");
         let write = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
@@ -155,7 +154,7 @@ fn one_file_can_be_opened_more_often_than_there_are_descriptors() {
             file.write_all_at(&[n as u8], n as u64).unwrap();
         }
         let expected: Vec<u8> = (0..3 * LIMIT).map(|n| n as u8).collect();
-        // There is none to share for who only reads.
+        // A process that only reads has no descriptor to share.
         assert_eq!(fs::read(&path).unwrap_err().raw_os_error(), Some(Errno::NFILE.raw_os_error()));
         assert_eq!(fs::read(mounted.place.source.join("file")).unwrap(), expected);
         let truncated = OpenOptions::new().read(true).write(true).truncate(true).open(&path).unwrap();
@@ -166,7 +165,7 @@ fn one_file_can_be_opened_more_often_than_there_are_descriptors() {
 }
 
 #[test]
-fn what_was_removed_stays_what_it_was_for_who_has_it() {
+fn removed_file_stays_readable_for_its_openers() {
     with_few("fuse-few-removed", |mounted, _| {
         let at = |name: &str| mounted.place.mount.join(name);
         fs::write(at("file"), "content").unwrap();
@@ -202,7 +201,7 @@ fn what_was_removed_stays_what_it_was_for_who_has_it() {
 }
 
 #[test]
-fn a_file_that_others_replace_in_the_source_is_never_taken_for_the_old_one() {
+fn file_replaced_in_the_source_is_not_confused() {
     with_few("fuse-few-replaced", |mounted, handles| {
         let (below, through) = (mounted.place.source.join("file"), mounted.place.mount.join("file"));
         let mut reused = 0;
@@ -225,7 +224,7 @@ fn a_file_that_others_replace_in_the_source_is_never_taken_for_the_old_one() {
             fs::remove_file(&through).unwrap();
         }
         println!("{reused} inode numbers were used again");
-        // What others rename is the same file, where it can be found without its name.
+        // A file that others rename is the same file, if it can be found without its name.
         let moved: PathBuf = mounted.place.source.join("elsewhere");
         fs::write(&below, "to be moved").unwrap();
         let known = found(&through);
@@ -239,7 +238,7 @@ fn a_file_that_others_replace_in_the_source_is_never_taken_for_the_old_one() {
 }
 
 #[test]
-fn the_limit_is_raised_as_far_as_it_goes() {
+fn descriptor_limit_is_raised_to_the_maximum() {
     let starter = ["setpriv", "--bounding-set", "-sys_resource", "prlimit", "--nofile=50:200"];
     let mounted = Place::new("fuse-few-raised").mounted_by(&starter, &[]);
     let limits = fs::read_to_string(format!("/proc/{}/limits", mounted.id())).unwrap();

@@ -1,7 +1,7 @@
-//! Other people's tests of file systems, on the source and through the mount in the same run: what
-//! holds there holds here.
+//! Third-party tests of file systems, on the source and through the mount in the same run. Results
+//! must be equal.
 //!
-//! `MIOT_FOREIGN=long` takes every kind and many more operations.
+//! `MIOT_FOREIGN=long` runs every kind and many more operations.
 
 use crate::descriptors::{FEW, FEW_WITHOUT_HANDLES};
 use crate::mounted::{Mounted, Place};
@@ -15,8 +15,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// Programs of the class `filesystem` and `io` of stress-ng that work in a directory; the first
-/// twelve in a short run.
+/// Programs of stress-ng's classes `filesystem` and `io` that work in a directory. A short run uses
+/// the first twelve.
 const STRESSORS: [&str; 39] = [
     "dentry",
     "dir",
@@ -59,10 +59,10 @@ const STRESSORS: [&str; 39] = [
     "touch",
 ];
 const SHORT: usize = 12;
-/// Its exit codes for what passed, had too little of something, and is not implemented here.
+/// Exit codes of stress-ng for success, lack of a resource, and not implemented.
 const NO_FAILURE: [i32; 3] = [0, 3, 4];
 
-/// What pjdfstest leaves out through FUSE, which has no limit of links to ask for.
+/// Cases of pjdfstest that are skipped through FUSE, which does not report a limit of links.
 const LEFT_OUT: [&str; 1] = ["link::link_count_max"];
 
 const PJDFSTEST: &str = r#"
@@ -104,7 +104,7 @@ fn is_long() -> bool {
     std::env::var_os("MIOT_FOREIGN").is_some_and(|how| how == "long")
 }
 
-/// A tool that `tests/setup.sh` installs, wherever it did.
+/// Command of a tool that `tests/setup.sh` installs.
 fn tool(name: &str) -> Command {
     let mut path = OsString::from(root().join("target/tools/bin"));
     path.push(":");
@@ -114,7 +114,7 @@ fn tool(name: &str) -> Command {
     command
 }
 
-/// Mounts with each cache, and with few descriptors; in a short run not with all of them.
+/// Mounts with each cache mode and with few descriptors. A short run has not all of them.
 fn mounts(name: &str) -> Vec<(&'static str, Mounted)> {
     let no_cache = ["--cache", "none", "-o", "suid,dev"].as_slice();
     [
@@ -132,9 +132,9 @@ fn mounts(name: &str) -> Vec<(&'static str, Mounted)> {
     .collect()
 }
 
-/// What became of each case.
+/// Result of each case.
 fn pjdfstest(directory: &Path) -> BTreeMap<String, String> {
-    // By a short path: names of sockets have 108 bytes.
+    // Use a short path, because names of sockets are limited to 108 bytes.
     let short = tempfile::tempdir().unwrap();
     fs::set_permissions(&short, fs::Permissions::from_mode(0o755)).unwrap();
     let (path, configuration) = (short.path().join("d"), short.path().join("c.toml"));
@@ -153,7 +153,7 @@ fn pjdfstest(directory: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn pjdfstest_finds_the_mount_like_its_source() {
+fn pjdfstest_results_equal_those_of_the_source() {
     let mut plain = None;
     for (how, mounted) in mounts("fuse-pjdfstest") {
         let plain = plain.get_or_insert_with(|| pjdfstest(&mounted.place.source));
@@ -182,7 +182,7 @@ fn fsx(seed: u64, file: &Path) -> Ended {
 }
 
 #[test]
-fn fsx_reads_what_it_wrote_and_leaves_the_same_file() {
+fn fsx_reads_its_writes_and_leaves_the_same_file() {
     let seed = seed("fsx") % 1_000_000;
     for (how, mounted) in mounts("fuse-fsx") {
         let (plain, through) = (mounted.place.dir.join("plain"), mounted.place.mount.join("file"));
@@ -199,13 +199,13 @@ fn fsx_reads_what_it_wrote_and_leaves_the_same_file() {
 #[test]
 fn dbench_works_on_the_mount() {
     let seconds = if is_long() { "60" } else { "3" };
-    // Its two clients have more files open than there are few descriptors.
+    // Its two clients have more files open than the limited mount has descriptors.
     for (how, mounted) in mounts("fuse-dbench").into_iter().filter(|(how, _)| !how.starts_with("few")) {
         let mut command = Command::new("dbench");
         let ended = run(command.args(["-t", seconds, "-D"]).arg(&mounted.place.mount).arg("2")).success();
         assert!(ended.stdout.contains("Throughput"), "{how}: {ended:?}");
-        // dbench reports a failed request and goes on. A barrier it does without: the tests beside
-        // it may use all semaphores of the machine.
+        // dbench reports a failed request and continues. It works without a barrier, because
+        // parallel tests may use all semaphores of the machine.
         let failed = |line: &str| line.contains("failed") && !line.contains("barrier semaphore");
         assert!(!ended.stdout.lines().any(failed), "{how}: {ended:?}");
         mounted.end();
@@ -219,7 +219,7 @@ fn stressed(stressor: &str, directory: &Path) -> Ended {
 }
 
 #[test]
-fn stress_ng_finds_the_mount_like_its_source() {
+fn stress_ng_results_equal_those_of_the_source() {
     let stressors = if is_long() { &STRESSORS[..] } else { &STRESSORS[..SHORT] };
     for (how, mounted) in mounts("fuse-stress") {
         if !is_long() && how == "none" {

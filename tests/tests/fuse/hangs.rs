@@ -1,4 +1,4 @@
-//! A request that hangs below the mount names its file, offset and length while it does.
+//! A request that hangs below the mount is shown with file, offset and length.
 
 use crate::mounted::Place;
 use miot_tests::node::Node;
@@ -7,7 +7,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A file system of its own, on which writes can be made to wait.
+/// A file system whose writes can be made to wait.
 struct Ext4(PathBuf);
 
 impl Ext4 {
@@ -30,7 +30,7 @@ impl Drop for Ext4 {
 }
 
 #[test]
-fn a_hanging_write_has_file_offset_and_length() {
+fn hanging_write_has_file_offset_and_length() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("NOT TESTED: a write on a frozen file system (not root)");
         return;

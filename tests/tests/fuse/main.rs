@@ -1,4 +1,5 @@
-//! `miot-fuse` is the file system that it shows, and sees all that is asked of it.
+//! `miot-fuse` behaves like the file system that it passes through, and records every request to
+//! it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! A miot-fuse for a test, unmounted whatever happens.
+//! A mount of miot-fuse for a test, unmounted even if the test fails.
 
 use miot_tests::built::built;
 use miot_tests::process::{Background, until};
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Two directories of a test, the second of which may be mounted and is not for long.
+/// Two directories of a test. The second is the mount point.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) dir: PathBuf,
@@ -19,7 +19,7 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(name: &str) -> Place {
-        // What an earlier run that was killed has left mounted.
+        // Unmount the leftovers of an earlier run that was killed.
         let test = std::env::current_exe().unwrap_or_default();
         let left = test.ancestors().nth(3).unwrap_or(Path::new("/")).join("tmp").join(name).join("mount");
         while unmount(&left, UnmountFlags::DETACH).is_ok() {}
@@ -36,12 +36,13 @@ impl Place {
         table.lines().any(|line| line.contains(&at) && line.contains("- fuse.miot-fuse "))
     }
 
-    /// Mounts, in the foreground of a process of the test's own.
+    /// Mounts in a separate foreground process.
     pub(crate) fn mounted(self, options: &[&str]) -> Mounted {
         self.mounted_by(&[], options)
     }
 
-    /// The same through a program that starts another, and takes something from it before.
+    /// Like [`Place::mounted`], through a program that starts another one with fewer rights or
+    /// resources.
     pub(crate) fn mounted_by(self, starter: &[&str], options: &[&str]) -> Mounted {
         let program = built().folder.join("miot-fuse");
         let mut words = starter.iter().map(OsStr::new).chain([program.as_os_str()]);
@@ -68,7 +69,7 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// Unmounts, and sees the program end well.
+    /// Unmounts and checks that the program ends without an error.
     pub(crate) fn end(mut self) {
         let mut server = self.server.take().unwrap();
         unmount(&self.place.mount, UnmountFlags::empty())
@@ -77,7 +78,7 @@ impl Mounted {
         assert_eq!(server.printed(), "");
     }
 
-    /// The process that serves.
+    /// Id of the process that serves the mount.
     pub(crate) fn id(&self) -> u32 {
         self.server.as_ref().unwrap().id()
     }
@@ -93,7 +94,7 @@ impl Drop for Mounted {
     }
 }
 
-/// A shell in a directory.
+/// Command that runs a shell script in a directory.
 pub(crate) fn shell(directory: &Path, script: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("sh");
     command.arg("-ec").arg(script).current_dir(directory);

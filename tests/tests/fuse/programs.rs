@@ -1,4 +1,4 @@
-//! Real programs work on it, and what they leave is what it says.
+//! Real programs work on the mount, and their files are correct.
 
 use crate::mounted::{Mounted, Place, shell};
 use miot_tests::built::root;
@@ -35,7 +35,7 @@ fn git_keeps_a_repository() {
 }
 
 #[test]
-fn sqlite_keeps_a_database_with_two_at_once() {
+fn sqlite_keeps_a_database_with_two_writers() {
     for journal in ["delete", "wal"] {
         on_a_mount("fuse-sqlite", &[], |mounted| {
             let script = format!(
@@ -51,7 +51,7 @@ fn sqlite_keeps_a_database_with_two_at_once() {
 }
 
 #[test]
-fn fio_verifies_what_it_wrote() {
+fn fio_verifies_its_writes() {
     for (options, jobs) in [
         (
             ["--cache", "auto"],
@@ -72,7 +72,7 @@ fn fio_verifies_what_it_wrote() {
 }
 
 #[test]
-fn a_source_tree_is_the_same_through_tar() {
+fn source_tree_is_the_same_through_tar() {
     on_a_mount("fuse-tar", &[], |mounted| {
         let script = format!(
             "tar -C {} --exclude=./target --exclude=./.git -cf ../tree.tar .

@@ -1,4 +1,4 @@
-//! What cannot be mounted is refused with a reason, and a mount ends on request.
+//! Impossible mounts are refused with a reason, and a mount ends on request.
 
 use crate::mounted::{Place, shell};
 use miot_tests::built::built;
@@ -22,7 +22,7 @@ fn refused(source: &Path, mount: &Path, options: &[&str], expected: &str) {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_mount_is_refused() {
     let place = Place::new("fuse-refused");
     let file = place.dir.join("file");
     fs::write(&file, "").unwrap();
@@ -33,7 +33,7 @@ fn what_cannot_be_is_refused() {
     refused(&place.source, &place.mount, &["-o", "allow_root"], "no such option");
     refused(&place.source, &place.mount, &["-o", "cache=some"], "cache=none");
     refused(&place.source, &place.mount, &["--threads", "0"], "--threads");
-    // It would contain itself, by whatever name.
+    // A mount inside its source would contain itself, by any name.
     fs::create_dir(place.source.join("in")).unwrap();
     symlink(place.source.join("in"), place.dir.join("link")).unwrap();
     refused(&place.source, &place.source.join("in"), &[], "contain itself");
@@ -44,7 +44,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_directory_can_be_put_under_it_in_place() {
+fn directory_can_be_covered_by_its_own_mount() {
     let place = Place::new("fuse-in-place");
     fs::write(place.mount.join("before"), "was here").unwrap();
     let script = format!(
@@ -57,7 +57,7 @@ fn a_directory_can_be_put_under_it_in_place() {
 }
 
 #[test]
-fn a_signal_unmounts_and_lets_who_is_in_it_finish() {
+fn signal_unmounts_after_open_files_are_closed() {
     for signal in [Signal::TERM, Signal::INT] {
         let place = Place::new("fuse-signal");
         fs::write(place.source.join("file"), "content").unwrap();
@@ -76,7 +76,7 @@ fn a_signal_unmounts_and_lets_who_is_in_it_finish() {
 }
 
 #[test]
-fn what_died_is_told_from_what_is_missing() {
+fn dead_mount_is_distinguished_from_a_missing_directory() {
     let place = Place::new("fuse-died");
     let mut mounted = place.mounted(&[]);
     let (status, _) = mounted.server().stop(Signal::KILL);

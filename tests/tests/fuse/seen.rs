@@ -1,4 +1,5 @@
-//! What no preloaded library sees arrives in the layer `fuse`, with the thread that asked.
+//! Requests that a preloaded library cannot record appear in the layer `fuse`, with the thread that
+//! made them.
 
 use crate::mounted::Place;
 use miot_tests::built::built;
@@ -10,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a script with the directory mounted, under `miot run`; gives its output and the events of
+/// Runs a script with the directory mounted, under `miot run`. Returns its output and the events of
 /// FUSE.
 fn recorded(place: &Place, options: &str, script: &str) -> (Ended, Vec<Row>) {
     let trace = place.dir.join("trace");
@@ -30,7 +31,7 @@ fn compiled(place: &Place, source: &str, flags: &[&str]) -> String {
     program.display().to_string()
 }
 
-/// Bytes of an operation on a file, and the threads that asked for them.
+/// Bytes of an operation on a file, and the threads that requested them.
 fn moved(rows: &[Row], op: &str, path: &Path) -> (i64, Vec<Option<u32>>) {
     let rows = rows.iter().filter(|row| row.op == op && row.path.as_deref() == path.to_str());
     let (mut bytes, mut threads) = (0, Vec::new());
@@ -80,7 +81,7 @@ int main(int argc, char **argv)
 "#;
 
 #[test]
-fn a_static_program_is_seen_with_its_threads() {
+fn static_program_is_recorded_with_its_threads() {
     let place = Place::new("fuse-static");
     let program = compiled(&place, STATIC, &["-static", "-pthread"]);
     let (ended, rows) = recorded(&place, "--cache none", &format!("{program} mount/file"));
@@ -104,7 +105,7 @@ fn a_static_program_is_seen_with_its_threads() {
     let reads: Vec<_> = by(main, "read").iter().map(|r| (r.offset, r.length, r.result)).collect();
     assert_eq!(reads, [(Some(1000), Some(100), 100)]);
     assert_eq!((by(main, "create").len(), by(thread, "open").len()), (1, 1));
-    // One handle for each open.
+    // Each open has one handle.
     let handles =
         |tid| by(tid, "write").iter().map(|r| r.handle).collect::<std::collections::HashSet<_>>().len();
     assert_eq!((handles(main), handles(thread)), (1, 1));
@@ -133,13 +134,13 @@ int main(int argc, char **argv)
 "#;
 
 #[test]
-fn a_writer_of_a_mapping_is_seen() {
+fn writer_of_a_mapping_is_recorded() {
     let place = Place::new("fuse-mapped");
     let program = compiled(&place, MAPPED, &[]);
     for cache in ["auto", "none"] {
         let (_, rows) = recorded(&place, &format!("--cache {cache}"), &format!("{program} mount/{cache}"));
         let (bytes, threads) = moved(&rows, "write", &place.mount.join(cache));
-        // The kernel writes pages for nobody in particular, each once.
+        // The kernel writes pages on behalf of no thread, each once.
         assert_eq!((bytes, threads), (3 << 20, vec![None]), "cache {cache}");
         let truncated: Vec<_> =
             rows.iter().filter(|row| row.op == "truncate").map(|row| row.length).collect();
@@ -148,7 +149,7 @@ fn a_writer_of_a_mapping_is_seen() {
 }
 
 #[test]
-fn io_uring_is_seen() {
+fn io_uring_is_recorded() {
     let place = Place::new("fuse-uring");
     let probe = run(Command::new("fio").current_dir(&place.dir).args([
         "--name=probe",
@@ -179,7 +180,7 @@ fn io_uring_is_seen() {
 }
 
 #[test]
-fn names_are_those_below_the_mount_and_follow_renames() {
+fn names_are_below_the_mount_and_follow_renames() {
     let place = Place::new("fuse-names");
     let script = "mkdir -p mount/a/b; echo 1 > mount/a/b/f; mv mount/a mount/c; cat mount/c/b/f > /dev/null
                   ln -s nowhere mount/l; ln mount/c/b/f mount/hard; chmod 600 mount/hard; ls mount/c > /dev/null
@@ -218,7 +219,7 @@ fn names_are_those_below_the_mount_and_follow_renames() {
 }
 
 #[test]
-fn what_posix_asks_encloses_what_fuse_is_asked() {
+fn posix_call_is_the_parent_of_the_fuse_request() {
     let place = Place::new("fuse-linked");
     let script = "dd if=/dev/zero of=mount/file bs=64k count=20 status=none";
     let trace = place.dir.join("trace");

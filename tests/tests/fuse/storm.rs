@@ -1,4 +1,5 @@
-//! Many threads at names and data for some seconds; then the mount and its source are the same.
+//! Many threads modify names and data for some seconds. Afterwards the mount and its source are
+//! equal.
 
 #![expect(clippy::disallowed_types, reason = "counters and stop flags of the tests")]
 
@@ -14,20 +15,20 @@ use std::time::{Duration, Instant};
 
 const THREADS: u64 = 12;
 const LONG: Duration = Duration::from_secs(4);
-/// Few names, so that threads meet.
+/// Number of names: few, so that threads use the same ones.
 const NAMES: u64 = 40;
 
 #[test]
-fn after_a_storm_both_trees_are_the_same() {
+fn trees_are_equal_after_a_storm() {
     for (name, options) in [("fuse-storm", [].as_slice()), ("fuse-storm-uncached", &["--cache", "none"])] {
         after_a_storm(name, Place::new(name).mounted(options));
     }
 }
 
 #[test]
-fn after_a_storm_with_few_descriptors_both_trees_are_the_same() {
+fn trees_are_equal_after_a_storm_with_few_descriptors() {
     for (name, starter) in [("fuse-storm-few", FEW), ("fuse-storm-few-no-handles", FEW_WITHOUT_HANDLES)] {
-        // Each thread has two files open, and the kernel closes them later than they do.
+        // Each thread has two files open, and the kernel closes them later than the thread does.
         let starter: Vec<&str> = starter
             .iter()
             .map(|word| if word.starts_with("--nofile") { "--nofile=128:128" } else { *word })
@@ -79,7 +80,7 @@ fn storm(mount: &Path, thread: u64, mut random: Random, done: &AtomicU64, failed
             11 => fs::set_permissions(&a, fs::Permissions::from_mode(0o700 + random.below(64) as u32)),
             12 => fs::read(&a).map(drop),
             13 => OpenOptions::new().append(true).open(&a).and_then(|f| f.write_at(b"appended", 0).map(drop)),
-            // What a thread has to itself it reads as it wrote it, whatever the others do.
+            // A file of one thread must have the contents that the thread wrote.
             14 => {
                 let at = random.below(expected.len() as u64 - 9000) as usize;
                 let bytes: Vec<u8> = (0..random.below(9000)).map(|n| (n as u8) ^ thread as u8).collect();

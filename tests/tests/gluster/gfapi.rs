@@ -1,4 +1,4 @@
-//! Programs that use a volume without a mount get the translator with the volume file.
+//! Programs that use a volume without a mount get the translator through the volume file.
 
 use crate::{Profile, client};
 use miot_tests::built::built;
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 #[test]
-fn programs_of_libgfapi_are_recorded_and_agree_with_the_volumes_profile() {
+fn gfapi_requests_agree_with_the_volume_profile() {
     let place = fresh("gluster-gfapi");
     let Some(mut gluster) = Gluster::start(&place) else { return };
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -60,7 +60,7 @@ fn programs_of_libgfapi_are_recorded_and_agree_with_the_volumes_profile() {
                 |row: &&&Row| row.process == program && row.op == op && row.path.as_deref() == Some(path);
             all.iter().filter(there).collect()
         };
-        // libgfapi says which process asks, not which thread.
+        // libgfapi names the process that makes a request, not the thread.
         let asked = all.iter().filter(|row| row.process == program && !row.op.starts_with("close"));
         for row in asked {
             assert!(row.caller_tid.is_some_and(|tid| tid == row.pid || tid == 0), "{row:?}");
@@ -69,7 +69,7 @@ fn programs_of_libgfapi_are_recorded_and_agree_with_the_volumes_profile() {
             ["read", "write"].map(|op| of("/fio", op).iter().filter(|row| row.length == Some(4096)).count());
         if fio[0] > 0 {
             assert_eq!(fio[0], of_fio[0]);
-            // fio lays the file out before.
+            // fio writes the file before the measured requests.
             assert!(fio[1] >= of_fio[1], "{fio:?} {of_fio:?}");
             fio_seen += 1;
             continue;

@@ -1,7 +1,7 @@
-//! The translator for GlusterFS clients, in mounts and in programs of libgfapi, beside what the
-//! volume itself counts.
+//! The translator for GlusterFS clients, in mounts and in programs of libgfapi, compared with the
+//! volume's own counters.
 //!
-//! Each test has a glusterd of its own in its own network, and needs root and /dev/fuse.
+//! Each test has its own glusterd in its own network, and needs root and /dev/fuse.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -14,7 +14,7 @@ use miot_tests::gluster::Gluster;
 use miot_tests::trace::Row;
 use std::collections::BTreeMap;
 
-/// Operations of a trace and those of a volume's profile of which there are as many.
+/// Operations of a trace and of a volume's profile whose counts are equal.
 const SAME: [(&[&str], &[&str]); 22] = [
     (&["read"], &["READ"]),
     (&["write"], &["WRITE"]),
@@ -40,11 +40,11 @@ const SAME: [(&[&str], &[&str]); 22] = [
     (&["mkdir"], &["MKDIR"]),
 ];
 
-/// Of these the brick sees more: the client's translator for distribution looks up of its own, and
-/// gives directories their layout.
+/// Operations with a higher count in the brick: the client's distribution translator makes lookups
+/// of its own and sets the layout of directories.
 const MORE: [(&str, &[&str]); 2] = [("lookup", &["LOOKUP"]), ("setxattr", &["SETXATTR", "FSETXATTR"])];
 
-/// What the brick counted between two looks at its profile.
+/// Counts of the brick between two readings of its profile.
 struct Profile(BTreeMap<String, u64>);
 
 impl Profile {
@@ -60,7 +60,8 @@ impl Profile {
         operations.iter().map(|operation| self.0.get(*operation).unwrap_or(&0)).sum()
     }
 
-    /// Every operation that reached the client's top reached the brick once, and no other did.
+    /// Checks that every operation at the client's top reached the brick once, and that no other
+    /// did.
     #[track_caller]
     fn agrees_with(&self, rows: &[&Row]) {
         let count = |ops: &[&str]| rows.iter().filter(|row| ops.contains(&row.op.as_str())).count() as u64;
@@ -77,11 +78,11 @@ impl Profile {
         for (ours, theirs) in MORE {
             assert!(count(&[ours]) <= self.of(theirs), "{} {ours} of {:?}", count(&[ours]), self.0);
         }
-        assert!(count(&["read"]) > 0 && count(&["write"]) > 0, "nothing was done");
+        assert!(count(&["read"]) > 0 && count(&["write"]) > 0, "there are no reads and writes");
     }
 }
 
-/// The requests of the client layer.
+/// Requests of the client layer.
 fn client(rows: &[Row]) -> Vec<&Row> {
     rows.iter().filter(|row| row.layer == "client").collect()
 }

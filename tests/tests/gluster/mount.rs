@@ -23,7 +23,7 @@ const PROGRAMS: &str = r#"
     df .; fallocate -l 100000 space; flock space true; ls -l "#;
 
 #[test]
-fn every_request_of_a_mount_is_recorded_and_agrees_with_the_volumes_profile() {
+fn mount_requests_agree_with_the_volume_profile() {
     let place = fresh("gluster-mount");
     let Some(mut gluster) = Gluster::start(&place) else { return };
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -74,13 +74,13 @@ fn every_request_of_a_mount_is_recorded_and_agrees_with_the_volumes_profile() {
         assert_eq!(row.flags & 4 != 0, asks, "another thread may end it: {row:?}");
         assert!(row.enclosing.is_none(), "{row:?}");
     }
-    // By file: fio's own numbers, and the blocks in which it laid the file out before.
+    // By file: fio's own numbers, and the blocks that it wrote before.
     let direct = |op: &str| {
         let of_fio = |row: &&&Row| row.path.as_deref() == Some("/random") && row.op == op;
         all.iter().filter(of_fio).filter(|row| row.length == Some(4096)).count()
     };
     assert_eq!(["read", "write"].map(direct), [random[0], random[1] + (2 << 20) / 4096]);
-    // Each open file is closed once, under the handle of its open.
+    // Each open file is closed once, with the handle of its open.
     let mut open = BTreeSet::new();
     let mut counts = BTreeMap::<&str, u64>::new();
     for row in &all {
@@ -102,7 +102,7 @@ fn every_request_of_a_mount_is_recorded_and_agrees_with_the_volumes_profile() {
 }
 
 #[test]
-fn a_request_names_the_thread_and_the_user_that_asked_for_it() {
+fn request_names_the_thread_and_user_that_made_it() {
     let place = fresh("gluster-caller");
     let Some(mut gluster) = Gluster::start(&place) else { return };
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -1,5 +1,5 @@
-//! MPI programs on a mount with the translator: MPI-IO, POSIX and the requests of the client as one
-//! tree.
+//! MPI programs on a mount with the translator: MPI-IO calls, POSIX calls and client requests form
+//! one tree.
 
 use miot_tests::built::built;
 use miot_tests::gluster::Gluster;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Bytes that four ranks write, in rows of 128.
+/// Bytes that four ranks write, in rows of 128 bytes.
 const BYTES: i64 = 4 * 64 * 128;
 
 fn children<'a>(tree: &'a Value, layer: &str) -> Vec<&'a Value> {
@@ -23,7 +23,7 @@ fn json(arguments: &[&str], trace: &Path) -> String {
 }
 
 #[test]
-fn mpi_io_on_a_volume_is_linked_down_to_the_requests_of_the_client() {
+fn mpi_io_is_linked_to_the_requests_of_the_client() {
     let place = fresh("gluster-mpi");
     let Some(mut gluster) = Gluster::start(&place) else { return };
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();

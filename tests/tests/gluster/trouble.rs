@@ -1,4 +1,4 @@
-//! Requests work whatever becomes of tracing, and tracing whatever becomes of the mount.
+//! Requests work when tracing fails, and tracing works when the mount fails.
 
 use crate::client;
 use miot_tests::built::built;
@@ -18,13 +18,13 @@ fn on<'a>(rows: &'a [Row], path: &str) -> Vec<&'a Row> {
     client(rows).into_iter().filter(|row| row.path.as_deref() == Some(path)).collect()
 }
 
-/// Operations of a file that are in the trace by now.
+/// Operations of a file in the trace so far.
 fn ops(node: &Node, path: &str) -> Vec<String> {
     on(&node.so_far(), path).iter().map(|row| row.op.clone()).collect()
 }
 
 #[test]
-fn what_is_recorded_follows_the_volumes_options_while_files_are_open() {
+fn recording_follows_volume_options_with_open_files() {
     let place = fresh("gluster-options");
     let Some(mut gluster) = Gluster::start(&place) else { return };
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -38,13 +38,13 @@ fn what_is_recorded_follows_the_volumes_options_while_files_are_open() {
     let mut open = fs::File::create(mount.seen().join("open")).unwrap();
     open.write_all(b"before").unwrap();
 
-    // A new graph: the open file moves to it, and has a name there.
+    // The open file moves to the new graph and has a name there.
     gluster.ask_for("traced", "user.miot", "all");
     until("the new graph records", || {
         open.write_all(b"after").unwrap();
         ops(&node, "/open").iter().any(|op| op == "write")
     });
-    // Other options of the volume leave it in.
+    // Other options of the volume keep the translator in the graph.
     gluster.cli(&["volume", "set", "traced", "performance.read-ahead", "on"]);
     assert!(gluster.volume_file("traced").contains("type debug/miot"));
 
@@ -56,7 +56,7 @@ fn what_is_recorded_follows_the_volumes_options_while_files_are_open() {
             number += 1;
             let (name, mark) = (format!("{value}-{number}"), format!("mark-{number}"));
             mount.shell(&format!("echo some > {name}; cat {name}"));
-            // What is delivered after shows that there is no more to come.
+            // Later events show that no earlier ones are still to come.
             node.steer(&["snapshot"]);
             mount.shell(&format!("mkdir {mark}"));
             std::thread::sleep(std::time::Duration::from_millis(300));
@@ -65,7 +65,7 @@ fn what_is_recorded_follows_the_volumes_options_while_files_are_open() {
             has("write") == data && has("create") == meta
         });
     }
-    // Without paths: the requests are there, and nothing says of what.
+    // Without paths: the requests are recorded, but without a name.
     gluster.ask_for("traced", "user.miot-paths", "off");
     gluster.ask_for("traced", "user.miot", "all");
     until("paths are left out", || {
@@ -73,7 +73,7 @@ fn what_is_recorded_follows_the_volumes_options_while_files_are_open() {
         let rows = node.so_far();
         rows.iter().any(|row| row.layer == "client" && row.op == "rmdir" && row.path.is_none())
     });
-    // Out again.
+    // Remove the translator from the graph.
     gluster.ask_for("traced", "user.miot", "off");
     assert!(!gluster.volume_file("traced").contains("type debug/miot"));
     open.write_all(b"end").unwrap();
@@ -89,7 +89,7 @@ fn what_is_recorded_follows_the_volumes_options_while_files_are_open() {
 }
 
 #[test]
-fn a_mount_works_without_a_log_client_with_tracing_off_and_until_it_is_killed() {
+fn mount_works_without_tracing_and_tracing_without_mount() {
     let place = fresh("gluster-trouble");
     let Some(mut gluster) = Gluster::start(&place) else { return };
     gluster.volume("traced", true);
@@ -108,7 +108,7 @@ fn a_mount_works_without_a_log_client_with_tracing_off_and_until_it_is_killed() 
         mount.shell(&format!("echo some > {name}; cat {name}; mv {name} {name}-moved; rm {name}-moved"));
         node.steer(&[switch]);
     }
-    // No request is left behind in the process, and it counts what the trace has.
+    // No request remains in the process, and its counters equal the trace.
     let requests = |rows: &[Row]| client(rows).len() as u64;
     until("the last request is in the trace", || !on(&node.so_far(), "/third-moved").is_empty());
     let dump = statedump(&gluster.room.seen(Path::new("/run/gluster")), mount.id());
@@ -120,9 +120,9 @@ fn a_mount_works_without_a_log_client_with_tracing_off_and_until_it_is_killed() 
     };
     assert_eq!(number("callpool.cnt="), 0, "{dump}");
     assert_eq!(number("dropped="), 0);
-    until("all is in the trace", || requests(&node.so_far()) >= number("recorded="));
+    until("all requests are in the trace", || requests(&node.so_far()) >= number("recorded="));
 
-    // Killed in the middle of it all.
+    // Kill the mount process under load.
     let load = "fio --name=load --numjobs=3 --thread --bs=4k --size=4m --ioengine=psync --rw=randrw --time_based --runtime=60";
     let mut load = Background::start(&mut gluster.inside(&mount.dir, load));
     until("there is load", || client(&node.so_far()).iter().filter(|row| row.op == "write").count() > 500);
@@ -130,7 +130,7 @@ fn a_mount_works_without_a_log_client_with_tracing_off_and_until_it_is_killed() 
     mount.kill();
     until("the load fails", || !load.running());
 
-    // Another one goes on, with the log-client killed under it.
+    // Another mount continues, and the log-client is killed during its requests.
     let mount = gluster.mount("traced", &node.dir);
     mount.shell("echo some > fourth");
     until("the new mount records", || !on(&node.so_far(), "/fourth").is_empty());
@@ -152,7 +152,7 @@ fn a_mount_works_without_a_log_client_with_tracing_off_and_until_it_is_killed() 
     );
 }
 
-/// What GlusterFS writes about a process when it is asked to.
+/// Returns the state dump that GlusterFS writes for a process on request.
 fn statedump(folder: &Path, id: u32) -> String {
     signal_id(id, Signal::USR1);
     let mut found = String::new();

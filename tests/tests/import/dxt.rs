@@ -1,5 +1,5 @@
-//! Real Darshan logs with DXT records, which come with pydarshan: what is imported has the totals
-//! of Darshan's own counters.
+//! Real Darshan logs with DXT records from pydarshan. The imported trace has the totals of
+//! Darshan's own counters.
 
 use super::import;
 use miot_tests::built::root;
@@ -49,11 +49,11 @@ fn totals(log: &str, processes: usize, nodes: &[&str]) {
 }
 
 #[test]
-fn a_java_program() {
+fn log_of_a_java_program_has_darshans_totals() {
     totals("dxt.darshan", 1, &["bdw-0003"]);
 }
 
 #[test]
-fn ior_with_hdf5_on_four_ranks() {
+fn log_of_ior_with_hdf5_has_darshans_totals() {
     totals("ior_hdf5_example.darshan", 4, &["nid00097"]);
 }

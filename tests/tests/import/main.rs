@@ -1,5 +1,5 @@
-//! `miot import`: what other tools recorded of real programs, held against other readers of the
-//! same text and against what `miot run` records of the same program.
+//! `miot import`: recordings of real programs by other tools, compared with other readers of the
+//! same text and with `miot run` of the same program.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! Real programs under strace.
+//! Imports recordings of real programs under strace.
 
 use super::import;
 use miot_tests::fact::{Fact, is_excluded};
@@ -15,7 +15,7 @@ fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-/// Lines without times and durations.
+/// Removes times and durations from lines.
 fn without_times(text: &str) -> String {
     let line = |line: &str| {
         let (tid, rest) = line.split_once(char::is_whitespace).unwrap();
@@ -31,8 +31,7 @@ fn without_times(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// The reader of strace's output that the tests of the hook use, and the import, understand the
-/// same run alike.
+/// Checks that the import and the tests' own reader of strace's output agree on the same run.
 fn alike(name: &str, least: usize) {
     let scenario = scenario(name);
     let place = Place::new(&format!("import-{name}"));
@@ -59,14 +58,15 @@ fn alike(name: &str, least: usize) {
     for (tid, seen) in &expected.threads {
         let mut facts = found.remove(tid).unwrap_or_default();
         facts.retain(|fact| !fact.file().is_some_and(|path| !path.starts_with(b"/") || is_excluded(path)));
-        // Of what, they do not say: the other reader leaves out mapped files that are excluded.
+        // The import does not name these files. The other reader leaves out mapped files that are
+        // excluded.
         let mut seen: Vec<Fact> = seen.iter().map(|seen| seen.fact.clone()).collect();
         for facts in [&mut seen, &mut facts] {
             facts.retain(|fact| fact.op != "munmap");
         }
         let (expected_requests, found_requests) = (seen.len(), facts.len());
         for (seen, mut fact) in seen.into_iter().zip(facts) {
-            // The size before the run is nothing that the text tells.
+            // The text does not contain the size before the run.
             if fact.offset.is_none() && fact.op.starts_with("write") {
                 fact.offset = seen.offset;
             }
@@ -98,7 +98,7 @@ alike! {
     python_is_read_alike "python3" 1200;
 }
 
-/// Requests that move data, and where: of each file so many of each kind.
+/// Number of requests that move data, by file, kind and position.
 fn moved(trace: &Path) -> BTreeMap<String, u64> {
     let mut moved = BTreeMap::new();
     for fact in events(trace).iter().filter_map(|row| row.fact()) {
@@ -117,9 +117,9 @@ fn moved(trace: &Path) -> BTreeMap<String, u64> {
     moved
 }
 
-/// The same program, once under strace as people run it and once under `miot run`. The program
-/// reads `stream` by C's streams: what the C library reads for that, and of its own accord, is seen
-/// by strace only.
+/// Runs a program once under strace with common options and once under `miot run`, and compares
+/// both. The program reads `stream` through C streams: requests that the C library makes for it,
+/// and on its own, are only in strace's output.
 fn as_recorded(name: &str, least: usize, strace: &[&str], stream: Option<&str>) {
     let scenario = scenario(name);
     let place = Place::new(&format!("import-run-{name}"));
@@ -159,16 +159,16 @@ fn as_recorded(name: &str, least: usize, strace: &[&str], stream: Option<&str>) 
 const PLAIN: &[&str] = &["strace", "-f", "-ttt", "-T", "-y"];
 
 #[test]
-fn dd_under_strace_is_dd_under_miot() {
+fn dd_under_strace_equals_dd_under_miot() {
     as_recorded("dd", 60, PLAIN, None);
 }
 
 #[test]
-fn sqlite_under_strace_is_sqlite_under_miot() {
+fn sqlite_under_strace_equals_sqlite_under_miot() {
     as_recorded("sqlite3", 100, &["strace", "-ff", "-ttt", "-T", "-yy"], Some("load.sql"));
 }
 
 #[test]
-fn python_under_strace_is_python_under_miot() {
+fn python_under_strace_equals_python_under_miot() {
     as_recorded("python3", 100, &["strace", "-ff", "-ttt", "-T", "-y"], Some("program.py"));
 }

@@ -1,4 +1,4 @@
-//! Text as strace and darshan-dxt-parser document it, and text that is damaged.
+//! Text as strace and darshan-dxt-parser document it, and damaged text.
 
 use super::import;
 use miot_tests::test_dir::fresh;
@@ -26,11 +26,11 @@ fn data(rows: &[Row]) -> Vec<String> {
         .collect()
 }
 
-/// What shares a position and what does not; calls that others interrupt; threads, `fork`, `vfork`,
-/// `execve`, signals, death.
+/// Shared and separate positions; interrupted calls; threads, `fork`, `vfork`, `execve`, signals,
+/// death.
 #[test]
 #[expect(clippy::too_many_lines, reason = "mostly the text that is imported")]
-fn offsets_follow_descriptors_through_threads_and_processes() {
+fn offsets_follow_descriptors_across_processes() {
     let text = br#"10 1700000000.000001 execve("/bin/p", ["p", "a b"], 0x7ffe /* 3 vars */) = 0 <0.000100>
 10 1700000000.001000 openat(AT_FDCWD</work>, "f", O_RDWR|O_CREAT|O_TRUNC|O_CLOEXEC, 0644) = 3</work/f> <0.000010>
 10 1700000000.002000 write(3</work/f>, "\1\x02\"),("..., 100) = 100 <0.000010>
@@ -82,7 +82,7 @@ fn offsets_follow_descriptors_through_threads_and_processes() {
             "10 write /work/f 100@0 = 100",
             "11 read /work/f 5@10 = 5",
             "10 read /work/f 7@15 = 7",
-            // Opened for appending to a file whose size is not told, and after that it is.
+            // Opened for appending to a file of unknown size. Afterwards the size is known.
             "10 write /work/log 1@? = 1",
             "10 ftruncate /work/log 50@? = 0",
             "12 write /work/log 2@50 = 2",
@@ -90,8 +90,8 @@ fn offsets_follow_descriptors_through_threads_and_processes() {
             "10 pread /work/f 9@4294967296 = 0",
             "10 read /other 3@? = 3",
             "10 read /work/f 3@22 = 3",
-            // The position is shared with the parent; the descriptor with O_CLOEXEC is not, and 3
-            // is another file.
+            // The position is shared with the parent. The descriptor with O_CLOEXEC is closed, and
+            // 3 is another file.
             "13 read /work/f 3@25 = 3",
             "13 read /elsewhere 2@? = 2",
             "13 write /work/f 30@28 = -4",
@@ -118,7 +118,7 @@ fn offsets_follow_descriptors_through_threads_and_processes() {
 }
 
 #[test]
-fn lines_that_are_damaged_are_told_and_left_out_or_refused() {
+fn damaged_lines_are_reported_or_refused() {
     let place = fresh("import-damaged");
     let (file, trace) = (place.join("log"), place.join("trace"));
     let good = "7 1700000000.000001 openat(AT_FDCWD</w>, \"f\", O_RDONLY) = 3</w/f> <0.000010>\n";
@@ -138,7 +138,7 @@ fn lines_that_are_damaged_are_told_and_left_out_or_refused() {
         let ended = import(&trace, arguments);
         assert_eq!(ended.code(), 1, "{}", ended.stdout);
         assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
-        assert!(!trace.exists(), "nothing is left");
+        assert!(!trace.exists(), "no file remains");
     };
     let path = file.to_str().unwrap();
     refused(&[path, "--on-error", "stop"], "log, line 2: arguments without an end");
@@ -153,12 +153,12 @@ fn lines_that_are_damaged_are_told_and_left_out_or_refused() {
     }
     let ended = import(&trace, &[path, "--format", "strace"]);
     assert!(ended.stderr.contains("is not empty"), "{}", ended.stderr);
-    assert_eq!(events(&trace).len(), 2, "the trace that was there is as it was");
+    assert_eq!(events(&trace).len(), 2, "the existing trace is unchanged");
 }
 
-/// As darshan-dxt-logutils.c prints it.
+/// The format of darshan-dxt-logutils.c.
 #[test]
-fn darshan_text_of_both_layers() {
+fn darshan_text_of_both_layers_is_imported() {
     let text = b"# darshan log version: 3.21\n# compression method: ZLIB\n# exe: /home/u/ior -a MPIIO\n# uid: 1000\n\
 # jobid: 42\n# start_time: 1700000000\n# start_time_asci: Tue Nov 14 22:13:20 2023\n# nprocs: 2\n# run time: 3.5\n\
 # mounted file systems (mount point and fs type)\n# mount entry:\t/data\tlustre\n\n\
@@ -196,9 +196,9 @@ fn darshan_text_of_both_layers() {
     assert!(told.contains("1 records with another number of requests than they say"), "{told}");
 }
 
-/// Darshan 3.5 has no offsets of MPI-IO requests: the phases are those of the layer that has them.
+/// Darshan 3.5 has no offsets of MPI-IO requests, so the phases are those of the POSIX layer.
 #[test]
-fn phases_of_darshan_text_without_offsets_of_mpi_io() {
+fn phases_of_darshan_text_without_mpi_io_offsets() {
     let mut text = String::from(
         "# darshan log version: 3.41\n# exe: /home/u/solver\n# uid: 1000\n# jobid: 42\n# start_time: 1700000000\n# nprocs: 2\n\n",
     );
@@ -264,7 +264,7 @@ fn bytes_of_both_layers_of_darshan_text_count_once() {
 
 /// More files of threads than may be open at a time.
 #[test]
-fn a_file_for_each_of_two_thousand_threads() {
+fn two_thousand_files_of_threads_are_imported() {
     let place = fresh("import-many");
     let trace = place.join("trace");
     for tid in 1..=2000 {
@@ -288,7 +288,7 @@ fn a_file_for_each_of_two_thousand_threads() {
         .args(files);
     let _ = miot_tests::process::run(&mut command).success();
     assert_good(&trace);
-    // One position for all: each begins where the one before ended.
+    // One position for all: each write starts at the end of the previous one.
     let writes: Vec<_> = events(&trace).into_iter().filter(|row| row.op == "write").collect();
     assert_eq!(writes.len(), 2000);
     for (row, tid) in writes.iter().zip(1..) {

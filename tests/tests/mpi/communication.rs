@@ -1,5 +1,4 @@
-//! Calls that communicate: recorded where that is asked for, and not otherwise; what they do stays
-//! the same.
+//! Communication calls are recorded only if requested, and their results are unchanged.
 
 use crate::{of_layer, place};
 use miot_proto::event::flag;
@@ -8,8 +7,7 @@ use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events};
 use std::collections::BTreeMap;
 
-/// Calls that return when they are done, and others, by name: what `communication.c` makes on a
-/// rank.
+/// Calls of `communication.c` on a rank by name: number of blocking ones, and of others.
 fn expected(rank: i64) -> BTreeMap<&'static str, (usize, usize)> {
     let (sends, receives) = if rank % 2 == 0 { ((4, 4), (1, 0)) } else { ((1, 0), (3, 5)) };
     BTreeMap::from([
@@ -31,7 +29,7 @@ fn expected(rank: i64) -> BTreeMap<&'static str, (usize, usize)> {
 }
 
 #[test]
-fn each_call_is_recorded_where_asked_for() {
+fn each_call_is_recorded_if_requested() {
     let place = place("communication");
     let program = compile(&place, "communication", "communication.c", &[]);
     let trace = place.join("trace");
@@ -67,7 +65,7 @@ fn each_call_is_recorded_where_asked_for() {
 }
 
 #[test]
-fn no_call_is_recorded_where_not_asked_for() {
+fn no_call_is_recorded_by_default() {
     let place = place("communication-off");
     let program = compile(&place, "communication", "communication.c", &[]);
     let trace = place.join("trace");

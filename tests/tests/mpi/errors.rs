@@ -1,4 +1,4 @@
-//! Calls that fail, and programs that end without `MPI_Finalize`.
+//! Failing calls, and programs that end without `MPI_Finalize`.
 
 use crate::{of_layer, place, text};
 use miot_tests::mpi::{compile, traced};
@@ -6,7 +6,7 @@ use miot_tests::process::run;
 use miot_tests::traced::{assert_good, events};
 use std::process::Command;
 
-/// Operation and result.
+/// Returns operation and result of each event.
 fn recorded(name: &str, flags: &[&str], code: i32) -> Vec<(String, i64)> {
     let place = place(name);
     let program = compile(&place, "errors", "errors.c", flags);
@@ -31,14 +31,14 @@ fn recorded(name: &str, flags: &[&str], code: i32) -> Vec<(String, i64)> {
 }
 
 #[test]
-fn failures_are_recorded_and_error_handlers_hear_only_of_their_own() {
+fn failures_are_recorded_and_handlers_are_called_once() {
     let expected = [
         ("open", -i64::from(libc::ENOENT)),
         ("open", 0),
-        ("write_at", -i64::from(libc::EINVAL)),  // no datatype
-        ("write_at", -i64::from(libc::EINVAL)),  // offset
-        ("write_at", -i64::from(libc::EINVAL)),  // count
-        ("iwrite_at", -i64::from(libc::EINVAL)), // no datatype
+        ("write_at", -i64::from(libc::EINVAL)),  // not a datatype
+        ("write_at", -i64::from(libc::EINVAL)),  // invalid offset
+        ("write_at", -i64::from(libc::EINVAL)),  // invalid count
+        ("iwrite_at", -i64::from(libc::EINVAL)), // not a datatype
         ("read_at", -i64::from(libc::EACCES)),
         ("set_view", -i64::from(libc::EINVAL)),
         ("set_view", -i64::from(libc::EOPNOTSUPP)),

@@ -1,4 +1,4 @@
-//! Every function of MPI-IO once, from C and by the three bindings of Fortran.
+//! Every function of MPI-IO once, from C and through the three bindings of Fortran.
 
 use crate::{of_layer, place, text};
 use miot_proto::event::flag;
@@ -8,7 +8,7 @@ use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events};
 use std::collections::BTreeSet;
 
-/// What an event says: operation, offset, length, argument, offset in elementary types, result,
+/// Values of an event: operation, offset, length, argument, offset in elementary types, result,
 /// asynchronous.
 type Said = (String, Option<i64>, Option<i64>, Option<i64>, Option<i64>, i64, bool);
 
@@ -17,10 +17,10 @@ fn said(row: &Row) -> Said {
     (row.op.clone(), row.offset, row.length, row.arg, row.etypes, row.result, is_async)
 }
 
-/// What `every.c` and `every.F90` do on a rank.
+/// Expected events of `every.c` and `every.F90` on a rank.
 fn expected(mpi: Mpi, rank: i64, ranks: i64) -> Vec<Said> {
     let mut all: Vec<Said> = Vec::new();
-    // Where the view shows an integer.
+    // File offset of an integer that is visible through the view.
     let at = |etypes: i64| Some(4 * rank + 4 * ranks * etypes);
     let meta = |op: &str, result| (op.to_owned(), None, None, None, None, result, false);
     let with = |op: &str, argument| (op.to_owned(), None, None, Some(argument), None, 0, false);
@@ -128,32 +128,32 @@ fn check(mpi: Mpi, name: &str, source: &str, flags: &[&str], ranks: u32) {
 }
 
 #[test]
-fn every_function_from_c() {
+fn every_function_from_c_is_recorded() {
     check(Mpi::Mpich, "every-c", "every.c", &[], 4);
 }
 
 #[test]
-fn every_function_from_fortran_77() {
+fn every_function_from_fortran_77_is_recorded() {
     check(Mpi::Mpich, "every-f77", "every.F90", &["-DF77"], 2);
 }
 
 #[test]
-fn every_function_from_fortran_90() {
+fn every_function_from_fortran_90_is_recorded() {
     check(Mpi::Mpich, "every-f90", "every.F90", &["-DF90"], 2);
 }
 
 #[test]
-fn every_function_from_fortran_2008() {
+fn every_function_from_fortran_2008_is_recorded() {
     check(Mpi::Mpich, "every-f08", "every.F90", &["-DF08"], 4);
 }
 
 #[test]
-fn every_function_of_open_mpi_but_its_atomic_mode() {
+fn every_open_mpi_function_but_atomic_mode_is_recorded() {
     check(Mpi::OpenMpi, "every-c-openmpi", "every.c", &[], 2);
 }
 
 #[test]
-fn every_function_from_the_fortran_bindings_of_open_mpi() {
+fn every_open_mpi_function_from_fortran_is_recorded() {
     for binding in ["-DF77", "-DF90", "-DF08"] {
         check(Mpi::OpenMpi, &format!("every{binding}-openmpi"), "every.F90", &[binding], 2);
     }

@@ -1,5 +1,5 @@
-//! Each byte counts once, in each table, in whichever form of MPI-IO it was asked for, and
-//! whichever thread and call carried it out.
+//! Each byte counts once in each table, regardless of the form of MPI-IO that requested it and of
+//! the thread and call that moved it.
 
 use crate::place;
 use miot_tests::built::built;
@@ -11,15 +11,15 @@ use std::path::Path;
 use std::process::Command;
 
 const RANKS: u64 = 2;
-/// Of each request of `forms.c`.
+/// Bytes of each request of `forms.c`.
 const BYTES: u64 = 10_000;
-/// Its requests, and those of them that need no shared pointer.
+/// Number of its requests, and of those that need no shared pointer.
 const FORMS: u64 = 14;
 const OF_VIEWS: u64 = 12;
-/// Bytes that are consecutive through its view.
+/// Bytes that are contiguous through its view.
 const PIECE: u64 = 100;
 
-/// What `miot stat` says, as JSON.
+/// Returns the output of `miot stat` as JSON.
 fn stat(trace: &Path, words: &[&str]) -> Value {
     let ran = run(Command::new(&built().miot).arg("stat").args(words).args(["--format", "json"]).arg(trace));
     let text = ran.success().stdout;
@@ -28,7 +28,7 @@ fn stat(trace: &Path, words: &[&str]) -> Value {
     })
 }
 
-/// The row of the table whose `key` is `value`.
+/// Row of the table whose `key` is `value`.
 fn row<'a>(rows: &'a Value, key: &str, value: &str) -> &'a Value {
     let found = rows.as_array().unwrap().iter().find(|row| row[key] == value);
     found.unwrap_or_else(|| panic!("{key} {value}: {rows:#}"))
@@ -38,7 +38,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// Runs `forms.c`, and checks how many bytes each table has.
+/// Runs `forms.c` and checks the bytes of each table.
 fn forms(mpi: Mpi, name: &str, word: &str, written: u64, read: u64) {
     let place = place(&format!("forms-{name}"));
     let program = mpi.compile(&place, "forms", "forms.c", &[]);
@@ -75,10 +75,10 @@ fn forms(mpi: Mpi, name: &str, word: &str, written: u64, read: u64) {
         "{name}: {asked}"
     );
     if word == "view" {
-        // Through a view, MPI may move what lies between the pieces as well.
+        // Through a view, MPI may move the bytes between the pieces as well.
         return;
     }
-    // What was freed may not have been seen to end.
+    // The completion of a freed request may not have been observed.
     let seen = BYTES * FORMS * RANKS;
     let rows = layers.as_array().unwrap();
     let within = rows.iter().find(|row| row["layer"] == "posix" && row["above"] == "mpi-io").unwrap();
@@ -107,16 +107,15 @@ fn each_byte_counts_once_through_views() {
 }
 
 #[test]
-fn a_freed_request_has_moved_what_it_asked_for() {
+fn freed_request_counts_its_requested_bytes() {
     let all = BYTES * FORMS * RANKS;
     forms(Mpi::Mpich, "mpich-free", "free", all + BYTES * RANKS, all);
     forms(Mpi::OpenMpi, "openmpi-free", "free", all + BYTES * RANKS, all);
 }
 
-/// One rank after the other writes all of its part of the file, through a view in which they take
-/// turns.
+/// Each rank in turn writes all of its part of the file, through a view in which they alternate.
 #[test]
-fn through_a_view_nothing_is_written_again_that_was_not() {
+fn rewrites_are_not_counted_for_interleaved_views() {
     for mpi in [Mpi::Mpich, Mpi::OpenMpi] {
         let place = place(&format!("through-{mpi:?}"));
         let program = mpi.compile(&place, "forms", "forms.c", &[]);
@@ -130,7 +129,7 @@ fn through_a_view_nothing_is_written_again_that_was_not() {
         assert_eq!(number(&table["views_unknown"]), 0);
         let patterns = stat(&trace, &["--show", "patterns"]);
         let pattern = row(&patterns["files"], "path", path);
-        // A piece follows a piece, at the distance of as many pieces as there are ranks.
+        // Pieces follow each other at a distance of as many pieces as there are ranks.
         let pieces = 2 * RANKS * (OF_VIEWS * BYTES / PIECE - 1);
         assert_eq!(number(&pattern["followed"]), pieces, "{mpi:?}: {pattern}");
         assert_eq!(pattern["order"], "strided", "{mpi:?}: {pattern}");

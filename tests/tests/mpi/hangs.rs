@@ -1,4 +1,4 @@
-//! A request that hangs is shown with its offset and length, and as an event it names its file.
+//! A hanging request is shown with its offset and length, and its event names the file.
 
 use crate::place;
 use miot_proto::event::flag;
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use std::process::Command;
 
 #[test]
-fn a_hanging_write_has_handle_offset_and_length() {
+fn hanging_write_has_handle_offset_and_length() {
     for mpi in [Mpi::Mpich, Mpi::OpenMpi] {
         let place = place(&format!("hangs-{mpi:?}"));
         let program = mpi.compile(&place, "hangs", "hangs.c", &[]);

@@ -1,4 +1,4 @@
-//! What ROMIO makes of requests: data sieving and two-phase collective writes, seen as
+//! ROMIO's implementation of requests: data sieving and two-phase collective writes appear as
 //! amplification.
 
 use crate::place;
@@ -12,7 +12,7 @@ use std::process::Command;
 /// Bytes that all ranks write.
 const BYTES: u64 = 4 * 64 * 128;
 
-/// The row of `miot stat --by layer` with what the POSIX layer did within MPI-IO.
+/// Row of `miot stat --by layer` for the POSIX layer within MPI-IO.
 fn below(trace: &Path) -> (Value, u64) {
     let stat =
         Command::new(&built().miot).args(["stat", "--by", "layer", "--format", "json"]).arg(trace).output();
@@ -46,7 +46,7 @@ fn pattern(mode: &str) -> (Value, usize) {
 }
 
 #[test]
-fn sieving_and_two_phases_show_as_amplification() {
+fn sieving_and_two_phase_writes_show_as_amplification() {
     let (direct, calls) = pattern("direct");
     assert_eq!(
         (direct["write_moved"].as_u64(), direct["read_moved"].as_u64()),

@@ -1,5 +1,5 @@
-//! How the hook gets in: preloaded with and without the posix hook, linked, into a program whose
-//! module brings MPI.
+//! Ways to load the hook: preloaded with and without the posix hook, linked, and in a program whose
+//! module loads MPI.
 
 use crate::{of_layer, place, text};
 use miot_tests::built::built;
@@ -15,7 +15,7 @@ fn layers(rows: &[Row]) -> (usize, usize) {
 }
 
 #[test]
-fn alone_it_records_with_a_tracer_of_its_own() {
+fn hook_alone_records_with_its_own_tracer() {
     let place = place("alone");
     let program = compile(&place, "errors", "errors.c", &[]);
     let trace = place.join("trace");
@@ -24,7 +24,7 @@ fn alone_it_records_with_a_tracer_of_its_own() {
 }
 
 #[test]
-fn a_program_may_be_linked_with_it() {
+fn program_may_be_linked_with_the_hook() {
     let place = place("linked");
     let folder = built().folder.to_str().unwrap();
     let flags = [&format!("-L{folder}"), "-lmiot_mpi", &format!("-Wl,-rpath,{folder}")];
@@ -39,7 +39,7 @@ fn a_program_may_be_linked_with_it() {
 }
 
 #[test]
-fn a_module_may_bring_mpi() {
+fn module_may_load_mpi() {
     let place = place("module");
     let module = compile(&place, "module.so", "module.c", &["-shared", "-fPIC"]);
     let host = place.join("host");
@@ -58,9 +58,9 @@ fn built_source(name: &str) -> std::path::PathBuf {
     miot_tests::built::root().join("tests/programs/mpi").join(name)
 }
 
-/// The library asks nothing of a program: no symbol of MPI, nothing but libc.
+/// The library requires no symbol of MPI, only libc.
 #[test]
-fn it_loads_into_programs_without_mpi() {
+fn hook_loads_into_programs_without_mpi() {
     let library = built().folder.join("libmiot_mpi.so");
     let undefined = run(Command::new("nm").args(["-D", "--undefined-only"]).arg(&library)).success().stdout;
     assert!(!undefined.contains("MPI"), "{undefined}");

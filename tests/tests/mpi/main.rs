@@ -1,5 +1,5 @@
-//! MPI-IO of real programs on MPICH, in C and Fortran: what is recorded, and what the POSIX layer
-//! did for it.
+//! MPI-IO of real programs on MPICH, in C and Fortran: the recorded requests, and the POSIX calls
+//! within them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -29,8 +29,8 @@ fn of_layer<'a>(rows: &'a [Row], layer: &str) -> Vec<&'a Row> {
     rows.iter().filter(|row| row.layer == layer).collect()
 }
 
-/// The requests of a layer that were made within this one. Not by its stream: a thread's lane may
-/// be replaced meanwhile.
+/// Requests of a layer that were made within this one. They are not selected by stream, because a
+/// thread's lane may be replaced meanwhile.
 fn within<'a>(rows: &'a [Row], outer: &Row, layer: &str) -> Vec<&'a Row> {
     let inner = |row: &&Row| {
         row.layer == layer

@@ -1,4 +1,4 @@
-//! The bytes of the file that views say are touched are those that the POSIX layer wrote.
+//! The file ranges computed from views are those that the POSIX layer wrote.
 
 use crate::{of_layer, place, within};
 use miot_proto::event::flag;
@@ -12,14 +12,14 @@ use miot_trace_exchange::miller::{Base, Item, Mode, Reader};
 use std::collections::HashMap;
 use std::process::Command;
 
-/// The view that an event sets.
+/// View that an event sets.
 fn view(row: &Row) -> View {
     assert_eq!(row.flags & u64::from(flag::PATH_CUT), 0, "{row:?}");
     let [displacement, etype, extent] = [row.offset, row.length, row.type_extent].map(|v| v.unwrap() as u64);
     View::new(displacement, etype, extent, row.path2.as_deref().unwrap()).unwrap_or_else(|| panic!("{row:?}"))
 }
 
-/// Neighbours joined, whatever pieces they were written in.
+/// Joins adjacent ranges.
 fn joined(mut ranges: Vec<Range>) -> Vec<Range> {
     ranges.sort();
     let mut all: Vec<Range> = Vec::new();
@@ -32,14 +32,14 @@ fn joined(mut ranges: Vec<Range>) -> Vec<Range> {
     all
 }
 
-/// What the requests of the POSIX layer within this one have written.
+/// Ranges written by the POSIX requests within this one.
 fn written(rows: &[Row], outer: &Row) -> Vec<Range> {
     let writes = within(rows, outer, "posix").into_iter().filter(|row| row.op.contains("write"));
     let range = |row: &Row| Range { offset: row.offset.unwrap() as u64, bytes: row.result as u64 };
     joined(writes.map(range).collect())
 }
 
-/// Checks each write of the trace against the view of its file, and says how many there were.
+/// Compares each write of the trace with the view of its file. Returns the number of writes.
 fn check(rows: &[Row]) -> usize {
     let mut views: HashMap<(u32, u64), View> = HashMap::new();
     let mut writes = 0;
@@ -71,22 +71,22 @@ fn derived(mpi: Mpi) {
     let trace = place.join("trace");
     let ran = mpi.traced(&trace, 4, &[], &[&program, &place.join("data")]).success();
     assert!(!ran.stderr.contains("leaked"), "types that were taken apart: {}", ran.stderr);
-    // Ranks, types, writes to each file.
+    // Ranks, types, and writes to each file.
     assert_eq!(check(&events(&trace)), 4 * 25 * 3);
 }
 
 #[test]
-fn offsets_derived_from_views_are_those_that_were_written() {
+fn offsets_from_views_equal_the_written_ones() {
     derived(Mpi::Mpich);
 }
 
 #[test]
-fn offsets_derived_from_views_of_open_mpi_are_those_that_were_written() {
+fn offsets_from_views_of_open_mpi_equal_the_written_ones() {
     derived(Mpi::OpenMpi);
 }
 
 #[test]
-fn interleaved_ranks_write_where_their_views_say() {
+fn interleaved_ranks_write_at_their_view_offsets() {
     let place = place("interleaved");
     let program = compile(&place, "patterns", "patterns.c", &[]);
     let trace = place.join("trace");

@@ -1,4 +1,4 @@
-//! Non-blocking requests end when the program learns of their end, in whichever way.
+//! Non-blocking requests end when the program learns of their completion, by any call.
 
 use crate::place;
 use miot_proto::event::flag;
@@ -26,11 +26,12 @@ fn requests_end_in_each_way_of_waiting() {
         );
         assert_ne!(row.flags & u64::from(flag::ASYNC), 0, "{row:?}");
     }
-    // The last one was completed by another thread, whose event it is.
+    // Another thread completed the last one, so the event belongs to that thread.
     let submitter = rows.iter().find(|row| row.op == "open" && row.layer == "mpi-io").unwrap().tid;
     let by_submitter: Vec<bool> = writes.iter().map(|row| row.tid == submitter).collect();
     assert!(by_submitter[..14].iter().all(|own| *own) && !by_submitter[14], "{by_submitter:?}");
-    // ROMIO hands them to the C library's asynchronous writes, or writes at once, within the call.
+    // ROMIO passes them to the C library's asynchronous writes, or writes immediately within the
+    // call.
     let beneath =
         |row: &&Row| row.layer == "posix" && row.path.as_deref() == file.to_str() && row.op.contains("write");
     let beneath: Vec<&Row> = rows.iter().filter(beneath).collect();

@@ -1,5 +1,5 @@
-//! The Debian packages on a Debian: installed, started by systemd in their sandboxes, restarted,
-//! upgraded and removed while programs of several users record.
+//! The Debian packages on a Debian: they are installed, started by systemd in their sandboxes,
+//! restarted, upgraded and removed while programs of several users record.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -20,13 +20,13 @@ const PACKAGES: [&str; 5] = ["miot-server", "miot-client", "miot-dev", "miot-too
 const VERSIONS: [&str; 2] = ["0.1.0-1", "0.1.0-2"];
 const SERVICES: [&str; 2] = ["miot-log-server", "miot-log-client"];
 const USERS: [&str; 3] = ["alice", "bob", "root"];
-/// Where the machine has the programs of this build.
+/// Folder in the machine with the programs of this build.
 const PROGRAMS: &str = "/opt/programs";
-/// Requests between two words of a producer about how many it has made.
+/// Number of requests after which a producer reports its count.
 const STRIDE: u64 = 1;
 
-/// Both versions, in folders of their own; `None` if they cannot be made here. `$MIOT_PACKAGES`:
-/// where they are already.
+/// Packages of both versions, in separate folders. `None` if they cannot be built here.
+/// `$MIOT_PACKAGES` names existing ones.
 fn packages(place: &Path) -> Option<[PathBuf; 2]> {
     if let Some(made) = std::env::var_os("MIOT_PACKAGES") {
         return Some(VERSIONS.map(|version| Path::new(&made).join(version)));
@@ -70,7 +70,7 @@ impl Recording {
         Recording { number, user, pid: pid.trim().parse().unwrap(), progress }
     }
 
-    /// How many requests it has made, by its own account.
+    /// Number of requests that it has made, by its own count.
     fn made(&self) -> u64 {
         let bytes = fs::read(&self.progress).unwrap_or_default();
         let words =
@@ -91,7 +91,7 @@ impl Recording {
         });
         let producer = Producer { node: node.into(), pid: self.pid, stride: STRIDE, paths: 5 };
         asked.harvest(self.number, producer, &self.progress).unwrap();
-        assert_eq!(asked.refused(self.number), 0, "{}: requests that nobody recorded", self.user);
+        assert_eq!(asked.refused(self.number), 0, "{}: requests that were not recorded", self.user);
     }
 }
 
@@ -111,7 +111,7 @@ fn install(machine: &Machine, folder: &Path) {
 }
 
 #[test]
-fn installed_restarted_upgraded_and_removed_under_load() {
+fn packages_survive_restart_upgrade_and_removal() {
     if let Some(reason) = cannot_boot() {
         eprintln!("NOT TESTED: the packages on a booted Debian: {reason}");
         return;
@@ -147,7 +147,7 @@ fn installed_restarted_upgraded_and_removed_under_load() {
     reloads_tell_of_mistakes(&machine);
     killed_and_stopped_daemons_come_back(&machine, &load_goes_on);
 
-    // What an administrator has written stays.
+    // Changes by an administrator are kept.
     machine.shell("echo '# ours' >> /etc/miot/log-client.toml");
     let before = SERVICES.map(|service| main_pid(&machine, service));
     install(&machine, &second);
@@ -161,7 +161,8 @@ fn installed_restarted_upgraded_and_removed_under_load() {
     let mut asked = Asked::default();
     recording.into_iter().for_each(|recording| recording.stop(&machine, node, &mut asked));
     machine.shell("systemctl stop miot-log-client");
-    // By itself, and after it has delivered the rest: on the way there it is "deactivating".
+    // Units stop by themselves after the remaining events are delivered. Until then the state is
+    // "deactivating".
     until("recording has ended", || {
         machine.shell("systemctl show --property=ActiveState --value miot-recording").trim() == "inactive"
     });
@@ -171,7 +172,7 @@ fn installed_restarted_upgraded_and_removed_under_load() {
          cp -r /var/lib/miot/trace /shared/trace",
     );
     let verdict = judge(&machine.shared.join("trace"), &asked, Rules::COMPLETE);
-    eprintln!("packages: {verdict}; {} requests by the programs' own account", asked.made());
+    eprintln!("packages: {verdict}; {} requests by the programs' own counts", asked.made());
     assert_eq!((verdict.lost, verdict.no_lane), (0, 0));
     assert!(verdict.delivered >= asked.made());
 
@@ -193,13 +194,13 @@ fn reloads_tell_of_mistakes(machine: &Machine) {
     machine
         .shell("cp /etc/miot/log-server.toml /root/kept; echo 'nonsense = 1' >> /etc/miot/log-server.toml");
     let reload = machine.run(["systemctl", "reload", "miot-log-server"]);
-    assert_ne!(reload.code(), 0, "a mistake in the configuration is not told");
+    assert_ne!(reload.code(), 0, "an error in the configuration is not reported");
     assert!(is_active(machine, "miot-log-server"));
     machine
         .shell("cp /root/kept /etc/miot/log-server.toml; systemctl reload miot-log-server miot-log-client");
 }
 
-/// Killed, and standing still: then the watchdog takes it for dead.
+/// Kills and stops the daemons. The watchdog restarts a stopped one.
 fn killed_and_stopped_daemons_come_back(machine: &Machine, load_goes_on: &dyn Fn()) {
     for service in SERVICES {
         machine.shell(&format!(
@@ -221,7 +222,7 @@ fn killed_and_stopped_daemons_come_back(machine: &Machine, load_goes_on: &dyn Fn
     }
 }
 
-/// A preloaded program of a user, from its begin to its end.
+/// Runs a preloaded program of a user to its end.
 fn alice_copies(machine: &Machine, name: &str) {
     machine.shell(&format!(
         "systemd-run --quiet --pipe --wait --uid=alice --setenv=LD_PRELOAD=/usr/lib/miot/libmiot_posix.so \
@@ -233,7 +234,7 @@ fn preloaded_programs_are_seen_from_outside(machine: &Machine) {
     let mut tail = machine.beside(&built().miot);
     let mut tail = Background::start(tail.args(["tail", "-f", "127.0.0.1:4747"]));
     let mut copies = 0;
-    until("a copy of alice's is seen from outside", || {
+    until("a copy by alice is visible from outside", || {
         assert!(tail.running(), "{}", tail.printed());
         copies += 1;
         alice_copies(machine, &format!("copy-{copies}"));
@@ -249,7 +250,7 @@ fn preloaded_programs_are_seen_from_outside(machine: &Machine) {
 }
 
 fn commands_have_pages_and_completions(machine: &Machine) {
-    // The small Debian leaves manual pages out when it unpacks packages; so the packages are asked.
+    // The small Debian skips manual pages on installation, so the package files are checked.
     let listed = machine.shell("dpkg-deb --contents /shared/packages/miot-tools_*.deb");
     for file in [
         "man1/miot.1.gz",
@@ -265,7 +266,7 @@ fn commands_have_pages_and_completions(machine: &Machine) {
     machine.shell("test -e /usr/include/miot.h -a -e /usr/lib/libmiot.a -a -e /usr/lib/pkgconfig/miot.pc");
 }
 
-/// With a program that is traced: it goes on.
+/// Removes the packages during a traced program, which must continue.
 fn removed_cleanly(machine: &Machine) {
     let recording = Recording::start(machine, 9, "bob");
     recording.goes_on();
@@ -280,7 +281,7 @@ fn removed_cleanly(machine: &Machine) {
             grep -v -e /var/lib/dpkg/info/format -e '^/run/systemd/' -e '^/tmp/' -e /var/log || true",
     );
     assert_eq!(left, "", "left behind");
-    // Those that were only asked for are "not-found".
+    // Units that are only referred to are "not-found".
     let units = machine
         .shell("systemctl list-units --all --plain --no-legend 'miot*' | grep -v ' not-found ' || true");
     assert_eq!(units, "", "units left behind");

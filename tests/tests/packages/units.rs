@@ -1,5 +1,5 @@
-//! The units as systemd sees them: in order, no wider open than is explained, and of what they
-//! leave open nothing is too much.
+//! The units as systemd judges them: valid, with no more exposure than documented, and with no
+//! permission that the daemons do not need.
 
 use crate::alice_copies;
 use miot_tests::built::root;
@@ -12,11 +12,11 @@ use std::process::Command;
 
 /// All units.
 const OPEN: [&str; 3] = ["miot-log-server", "miot-log-client", "miot-recording"];
-/// No service may be wider open, in tenths.
+/// Maximum exposure of a service, in tenths.
 const WIDEST: usize = 20;
 
-/// What `systemd-analyze security` reports of a service is what docs/start/install.md explains, no
-/// more and no less.
+/// Checks that the findings of `systemd-analyze security` for a service are exactly those explained
+/// in docs/start/install.md.
 fn is_explained(service: &str, report: &str) {
     let report: Value = serde_json::from_str(report).unwrap_or_else(|e| panic!("{e}: {report}"));
     let points = report.as_array().unwrap().iter();
@@ -28,7 +28,7 @@ fn is_explained(service: &str, report: &str) {
     let whose = if service == "miot-log-server" { "log-server" } else { "log-client" };
     let mut explained = BTreeSet::new();
     for row in page.lines().filter_map(|line| line.strip_prefix("| ")) {
-        // What is escaped is within a cell.
+        // An escaped bar is part of a cell.
         let cells: Vec<String> =
             row.replace("\\|", "\n").split('|').map(|cell| cell.replace('\n', "|")).collect();
         if cells.len() > 2 && ["both", whose].contains(&cells[0].trim()) {
@@ -38,7 +38,8 @@ fn is_explained(service: &str, report: &str) {
     assert_eq!(explained, reported, "{service}: docs/start/install.md, and systemd-analyze security");
 }
 
-/// How wide open a service is in all, in tenths, and that docs/start/install.md says the same.
+/// Returns the total exposure of a service in tenths. Checks that docs/start/install.md has the
+/// same number.
 fn says_how_open(service: &str, report: &str) {
     let exposure = report.lines().find_map(|line| line.split_once("Overall exposure level for")).unwrap().1;
     let exposure = exposure.split_once(": ").unwrap().1.split(' ').next().unwrap();
@@ -52,9 +53,9 @@ fn says_how_open(service: &str, report: &str) {
     assert_eq!(said, Some(exposure), "{service} in docs/start/install.md");
 }
 
-/// Without a machine: by the unit files alone.
+/// Needs no machine: it uses the unit files alone.
 #[test]
-fn what_systemd_reports_of_the_units_is_explained() {
+fn systemd_findings_for_the_units_are_documented() {
     let analyze = |service: &str, more: &[&str]| {
         let unit = root().join(format!("deploy/systemd/{service}.service"));
         let mut analyze = Command::new("systemd-analyze");
@@ -70,7 +71,7 @@ fn what_systemd_reports_of_the_units_is_explained() {
     }
 }
 
-/// Nothing for systemd to complain about, and no wider open than is explained in
+/// Checks that systemd has no complaint, and that the exposure is not higher than documented in
 /// docs/start/install.md.
 pub(crate) fn are_in_order(machine: &Machine) {
     let verified = machine.run([
@@ -91,29 +92,29 @@ pub(crate) fn are_in_order(machine: &Machine) {
     let fields =
         machine.shell("journalctl --quiet --output=cat --unit=miot-log-client MIOT_SERVER=localhost:4747");
     assert!(fields.contains("recording dir=/dev/shm/miot node=\"miot-packages\" server="), "{fields}");
-    // Nobody but its user may read traces; everybody's programs may record.
+    // Only the service's user may read traces; programs of all users may record.
     machine.shell(
         "test \"$(stat -c '%U %a' /var/lib/miot/trace)\" = 'miot 750'
          test \"$(stat -c '%U %a' /dev/shm/miot)\" = 'miot 1777'",
     );
 }
 
-/// What goes wrong with one permission less.
+/// Effect of a missing permission.
 #[derive(Debug)]
 enum Lacks {
-    /// It does not come up.
+    /// The service does not start.
     Start,
-    /// It says so, in these words, once a user's program has recorded.
+    /// The service reports this text after a user's program has recorded.
     Says(&'static str),
-    /// Nobody reaches it.
+    /// The service cannot be reached.
     Answer,
 }
 
 const CLIENT: &str = "miot-log-client";
 const SERVER: &str = "miot-log-server";
 
-/// What a service may do, taken away; and what it then lacks. Two of the log-client's capabilities
-/// are in `tests/tests/tls/capabilities.rs`.
+/// Permissions to remove from a service, and the effect. Two of the log-client's capabilities are
+/// in `tests/tests/tls/capabilities.rs`.
 const LESS: [(&str, &[&str], Lacks); 11] = [
     (
         CLIENT,
@@ -144,7 +145,7 @@ const LESS: [(&str, &[&str], Lacks); 11] = [
     ),
 ];
 
-/// Each permission is needed: without it something named is missing.
+/// Checks that each permission is needed: without it, its effect occurs.
 pub(crate) fn leave_nothing_too_much(machine: &Machine) {
     for (number, (service, lines, lacks)) in LESS.iter().enumerate() {
         let folder = format!("/run/systemd/system/{service}.service.d");

@@ -1,4 +1,4 @@
-//! Traces that are empty, absurd or incomplete; options that make no sense.
+//! Traces that are empty, extreme or incomplete, and invalid options.
 
 use crate::{Place, Trace, shown};
 use miot_proto::op::posix;
@@ -11,7 +11,7 @@ use std::path::Path;
 
 const VIEWS: [&str; 5] = ["bursts", "idle", "cycles", "patterns", "findings"];
 
-/// A trace of writes and reads with these begins, ends, offsets and results.
+/// Creates a trace of writes and reads with these start times, end times, offsets and results.
 fn forged(dir: &Path, events: &[(i64, i64, Option<i64>, i64)]) {
     let mut builder = TraceBuilder::create(dir).unwrap();
     let process =
@@ -26,7 +26,7 @@ fn forged(dir: &Path, events: &[(i64, i64, Option<i64>, i64)]) {
     let _ = builder.finish(|_| {}).unwrap();
 }
 
-/// All views of a trace, in all formats: nothing of it may fail.
+/// Runs all views of a trace in all formats. None may fail.
 fn all_views(trace: &Path) -> Vec<Value> {
     for view in VIEWS {
         for format in ["text", "csv"] {
@@ -39,7 +39,7 @@ fn all_views(trace: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn an_empty_trace_has_nothing_to_show() {
+fn empty_trace_has_empty_views() {
     let trace = fresh("patterns-empty").join("trace");
     forged(&trace, &[]);
     let [bursts, idle, cycles, patterns, findings] = &all_views(&trace)[..] else { panic!() };
@@ -50,7 +50,7 @@ fn an_empty_trace_has_nothing_to_show() {
 }
 
 #[test]
-fn one_event_is_one_interval_and_no_more() {
+fn one_event_is_one_interval() {
     let trace = fresh("patterns-one").join("trace");
     forged(&trace, &[(5_000_000_000, 5_000_001_000, Some(0), 4096)]);
     let [bursts, idle, cycles, patterns, findings] = &all_views(&trace)[..] else { panic!() };
@@ -65,10 +65,10 @@ fn one_event_is_one_interval_and_no_more() {
     assert_eq!(findings["findings"], serde_json::json!([]));
 }
 
-/// 1970, 2262, a request of 292 years, a result and an offset of 8 EiB: nothing overflows, and
-/// bytes saturate.
+/// 1970, 2262, a request of 292 years, a result and an offset of 8 EiB: no computation overflows,
+/// and bytes saturate.
 #[test]
-fn absurd_values_are_survived() {
+fn extreme_values_are_handled() {
     let trace = fresh("patterns-absurd").join("trace");
     let (least, most) = (0, i64::MAX - 1);
     forged(
@@ -95,7 +95,7 @@ fn absurd_values_are_survived() {
 
 /// Every figure of a trace with losses is marked as a lower bound.
 #[test]
-fn losses_are_told() {
+fn losses_are_reported() {
     let trace = fresh("patterns-losses").join("trace");
     forged(&trace, &[(5_000_000_000, 5_000_001_000, Some(0), 4096)]);
     lose(&trace, &[("lane_full", 12), (schema::FILTERED, 3)]);
@@ -110,7 +110,7 @@ fn losses_are_told() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
+fn invalid_options_are_refused() {
     let place = Place::new("options");
     let trace = place.traced(0, "strided 1 1 1 0");
     for (options, said) in [
@@ -127,7 +127,7 @@ fn options_that_make_no_sense_are_refused() {
     assert!(refused.code() == 1 && refused.stderr.contains("a size such as"), "{}", refused.stderr);
     let nowhere = shown(&place.folder.join("nowhere"), "idle", &[]);
     assert!(nowhere.code() == 1 && nowhere.stderr.contains("nowhere"), "{}", nowhere.stderr);
-    // A damaged part is reported, and nothing is printed as if it were all.
+    // A damaged part is reported, and partial figures are not printed as complete.
     let events = trace.0.join("events");
     let part = std::fs::read_dir(&events).unwrap().next().unwrap().unwrap().path();
     std::fs::write(&part, b"PAR1 and no more").unwrap();

@@ -1,4 +1,4 @@
-//! Each finding on a program made for it, and not on its well-behaved twin.
+//! Each finding is reported for a program that has the problem, and not for its corrected twin.
 
 use crate::{Place, Trace, of_file};
 use miot_tests::mpi;
@@ -8,7 +8,6 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// What was found about an executable.
 /// Returns the findings of a program.
 fn all_found(trace: &Trace, exe: &str) -> Vec<Value> {
     let all = trace.json("findings", &[]);
@@ -34,26 +33,26 @@ fn figures(finding: &Value, names: &[&str]) -> Vec<f64> {
     names.iter().map(figure).collect()
 }
 
-/// More than is small.
+/// Larger than a small request.
 const LARGE: u64 = 72 << 10;
 
 struct Case<'a> {
     ranks: usize,
-    /// Bytes of the file that is there before.
+    /// Bytes of the file that exists before the run.
     before: u64,
     bad: String,
     rule: &'a str,
-    /// Others that the same program deserves.
+    /// Other findings of the same program.
     also: &'a [&'a str],
     figures: &'a [(&'a str, u64)],
-    /// The file it is about, and the count of it.
+    /// File of the finding, and its count.
     file: Option<(&'a str, u64)>,
     good: String,
 }
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one row per finding")]
-fn each_finding_is_made_where_it_is_the_case_and_nowhere_else() {
+fn each_finding_is_reported_only_for_its_problem() {
     let place = Place::new("findings");
     let case = |ranks, before, bad: String, rule, also, figures, file, good: String| Case {
         ranks,
@@ -218,7 +217,7 @@ fn well_behaved(place: &Place, case: &Case<'_>) -> Trace {
     if case.good.starts_with("late") { late(place, &case.good) } else { place.traced(case.ranks, &case.good) }
 }
 
-/// Four ranks, of which some wait for the writer of a FIFO; the delay is what makes them late.
+/// Runs four ranks, of which some wait for the writer of a FIFO. The delay makes them late.
 fn late(place: &Place, words: &str) -> Trace {
     let fifo = format!("{}.fifo", place.data().display());
     let _ = std::fs::remove_file(&fifo);
@@ -227,7 +226,7 @@ fn late(place: &Place, words: &str) -> Trace {
 }
 
 #[test]
-fn a_rank_that_takes_longer_than_the_others_is_named() {
+fn slow_rank_is_named() {
     let place = Place::new("straggler");
     let bad = all_found(&late(&place, "late 3 524288"), "/pattern");
     assert_eq!(rules(&bad), ["straggler"].into(), "{bad:#?}");
@@ -235,13 +234,13 @@ fn a_rank_that_takes_longer_than_the_others_is_named() {
     assert_eq!(figures(&bad[0], &["of_slowest", "of_median"]), [524_288.0, 524_288.0]);
     let [slowest, median, run] = figures(&bad[0], &["slowest", "median", "run"])[..] else { panic!() };
     assert!(slowest > 2.0 * median && slowest <= run, "{bad:#?}");
-    // All wait: none is late.
+    // All ranks wait, so none is late.
     let good = all_found(&late(&place, "late 0 524288"), "/pattern");
     assert!(good.is_empty(), "{good:#?}");
 }
 
 #[test]
-fn what_all_ranks_read_is_found_and_what_they_divide_is_not() {
+fn redundant_reads_by_all_ranks_are_found() {
     let place = Place::new("read-by-all");
     place.file(8 << 20);
     let bad = found(&place.traced(4, "reads 1 2 1048576 0"), "/pattern");
@@ -252,7 +251,7 @@ fn what_all_ranks_read_is_found_and_what_they_divide_is_not() {
 }
 
 #[test]
-fn small_mpi_requests_to_a_shared_file_should_be_collective() {
+fn small_shared_mpi_requests_should_be_collective() {
     let place = fresh("patterns-independent");
     let program = mpi::compile(&place, "sharing", "sharing.c", &[]);
     let traced = |mode: &str| {
@@ -270,6 +269,6 @@ fn small_mpi_requests_to_a_shared_file_should_be_collective() {
     assert_eq!(figures(finding, &["requests", "mpi_requests"]), [1200.0, 1200.0]);
     let good = traced("collective");
     let written = std::fs::metadata(place.join("collective")).unwrap().len();
-    assert_eq!(written, 4 * 300 * 4096, "the twin does its work");
+    assert_eq!(written, 4 * 300 * 4096, "the twin writes the same bytes");
     assert!(good.iter().all(|finding| finding["rule"] == "straggler"), "{good:#?}");
 }

@@ -1,8 +1,8 @@
-//! `miot stat --show`: throughput and idle periods, cycles, patterns and findings of programs whose
-//! I/O is known.
+//! `miot stat --show`: throughput, idle periods, cycles, patterns and findings of programs with
+//! known I/O.
 //!
-//! What is expected is worked out from the numbers that the program is given, or, where it is about
-//! times, from those of its events, in other ways than the tool does.
+//! Expected values are derived from the program's arguments, or, for times, from the times of its
+//! events by other methods than the tool's.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -20,7 +20,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder with `tests/programs/pattern.c` in it, compiled.
+/// A folder with `tests/programs/pattern.c`, compiled.
 struct Place {
     folder: PathBuf,
     program: PathBuf,
@@ -37,23 +37,23 @@ impl Place {
         self.folder.join("data")
     }
 
-    /// A file of zeros.
+    /// Creates a file of zeros.
     fn file(&self, bytes: u64) {
         std::fs::File::create(self.data()).unwrap().set_len(bytes).unwrap();
     }
 
-    /// Runs the program traced, in so many ranks, or without any: `mode` and its numbers.
+    /// Runs the program traced with this number of ranks, or without any. `words` are the mode and
+    /// its numbers.
     fn traced(&self, ranks: usize, words: &str) -> Trace {
         self.scripted(ranks, words, "")
     }
 
-    /// The program traced while nothing takes the processor away from it, as far as one asks for
-    /// that as root.
+    /// Runs the program traced with the highest scheduling priority that root can request.
     fn undisturbed(&self, words: &str) -> Trace {
         self.started_by("chrt --fifo 1 ", 0, words, "")
     }
 
-    /// As [`Place::traced`]; `meanwhile` runs beside it.
+    /// Like [`Place::traced`], with the script `meanwhile` in parallel.
     fn scripted(&self, ranks: usize, words: &str, meanwhile: &str) -> Trace {
         self.started_by("", ranks, words, meanwhile)
     }
@@ -99,13 +99,13 @@ fn shown(trace: &Path, what: &str, options: &[&str]) -> Ended {
     run(Command::new(&built().miot).arg("stat").arg(trace).args(["--show", what]).args(options))
 }
 
-/// The row of a list that is about this executable.
+/// Row of a list for this executable.
 fn of_program<'a>(rows: &'a Value, exe: &str) -> &'a Value {
     let found = rows.as_array().unwrap().iter().find(|row| row["exe"].as_str().unwrap().ends_with(exe));
     found.unwrap_or_else(|| panic!("no {exe} in {rows:#}"))
 }
 
-/// The row of a list that is about the file of this name.
+/// Row of a list for the file of this name.
 fn of_file<'a>(rows: &'a Value, name: &str) -> &'a Value {
     let found = rows.as_array().unwrap().iter().find(|row| row["path"].as_str().unwrap().ends_with(name));
     found.unwrap_or_else(|| panic!("no {name} in {rows:#}"))

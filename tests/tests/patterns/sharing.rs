@@ -1,17 +1,18 @@
-//! N:N, N:1, N:M, one rank; consecutive, strided, sequential, random.
+//! Patterns of sharing (N:N, N:1, N:M, one rank) and of order (consecutive, strided, sequential,
+//! random).
 
 use crate::{Place, Trace, of_file, of_program};
 use miot_tests::mpi;
 use miot_tests::test_dir::fresh;
 use serde_json::Value;
 
-/// The program's row.
+/// Row of the program.
 fn pattern(trace: &Trace, exe: &str) -> Value {
     of_program(&trace.json("patterns", &[])["programs"], exe).clone()
 }
 
 #[test]
-fn ranks_share_files_as_they_were_told_to() {
+fn ranks_share_files_as_requested() {
     let place = Place::new("sharing");
     const BYTES: u64 = 16 * 4096;
     // Mode and numbers; pattern, active ranks; files and bytes that are unique, shared, partially
@@ -47,7 +48,7 @@ fn ranks_share_files_as_they_were_told_to() {
             assert!(rule.contains(&format!("rank {rank} of 4")) && rule.contains("at least 95 %"), "{rule}");
         }
     }
-    // Text has the same, and the file that is shared.
+    // The text output has the same figures, and the shared file.
     let told = place.traced(4, "shared 16 4096").shown("patterns", &[]).success().stdout;
     let line = told.lines().find(|line| line.contains("/pattern")).unwrap();
     assert!(
@@ -65,7 +66,7 @@ fn one_process_is_one_to_one() {
 }
 
 #[test]
-fn files_are_accessed_in_the_order_in_which_they_were() {
+fn order_of_accesses_is_classified() {
     let place = Place::new("order");
     // Order; consecutive, forward, strided, backward; the most frequent strides with their counts.
     type Case<'a> = (&'a str, &'a str, [u64; 4], &'a [(u64, u64)]);
@@ -77,8 +78,8 @@ fn files_are_accessed_in_the_order_in_which_they_were() {
         ("nested 10 5 100 1000 100000", "strided", [0, 49, 49, 0], &[(1000, 40), (96_000, 9)]),
         ("growing 50 100", "sequential", [0, 49, 0, 0], &[]),
         ("strided 1 100 0 0", "single", [0, 0, 0, 0], &[]),
-        // Blocks 0, 20, 40, 9, 29, 49, 18, …, 11, 31: from each of the 31 below 31 forward by 20,
-        // from the 20 others back by 31, but from 31, the last one.
+        // Blocks 0, 20, 40, 9, 29, 49, 18, …, 11, 31: from each of the 31 blocks below 31 forward
+        // by 20, from the 20 others back by 31, except from 31, the last one.
         ("random 51 100 20", "random", [0, 31, 31, 19], &[(2000, 31)]),
         ("writes 50 1 100", "random", [0, 0, 0, 49], &[]),
     ];
@@ -100,9 +101,9 @@ fn files_are_accessed_in_the_order_in_which_they_were() {
     }
 }
 
-/// With collective buffering one rank writes for all; they share the file nevertheless.
+/// With collective buffering one rank writes for all, but all ranks share the file.
 #[test]
-fn mpi_ranks_share_a_file_however_it_is_carried_out() {
+fn mpi_ranks_share_a_file_with_collective_buffering() {
     let place = fresh("patterns-mpi");
     let program = mpi::compile(&place, "patterns", "patterns.c", &[]);
     for mode in ["direct", "collective"] {

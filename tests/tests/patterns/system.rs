@@ -1,4 +1,4 @@
-//! Files of the system: left out by choice, counted, included on request.
+//! Files of the system are left out by default, counted, and included on request.
 
 use crate::shown;
 use miot_tests::built::built;
@@ -29,7 +29,7 @@ fn rules(findings: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn requests_to_files_of_the_system_are_counted_and_included_on_request() {
+fn requests_to_system_files_are_counted_and_optional() {
     let place = fresh("patterns-system");
     let trace = place.join("trace");
     let data = format!("/dev/shm/miot-patterns-system-{}", std::process::id());

@@ -4,18 +4,18 @@ use crate::{Place, Trace};
 use miot_tests::traced::events;
 use serde_json::Value;
 
-/// Begin, end and bytes written of the events of a trace.
+/// Start, end and bytes written of the events of a trace.
 fn times(trace: &Trace) -> Vec<(i64, i64, u64)> {
     let rows = events(&trace.0);
     assert!(
         rows.iter().all(|row| row.enclosing.is_none()),
-        "calls within calls: the tests would have to tell them apart"
+        "nested calls: the tests would have to distinguish them"
     );
     let bytes = |op: &str, result: i64| if op == "pwrite" { result as u64 } else { 0 };
     rows.iter().map(|row| (row.time - row.duration, row.time, bytes(&row.op, row.result))).collect()
 }
 
-/// Times in which no request is under way, by looking at each moment at which one ends.
+/// Durations without a request in flight, found by checking each end of a request.
 fn gaps(times: &[(i64, i64, u64)]) -> Vec<i64> {
     let under_way_after = |moment: i64| times.iter().any(|(begin, end, _)| *begin <= moment && moment < *end);
     let mut ends: Vec<i64> =
@@ -36,7 +36,7 @@ fn bursty(name: &str) -> Trace {
 }
 
 #[test]
-fn bytes_per_interval_and_idle_periods_are_those_of_the_events() {
+fn intervals_and_idle_periods_follow_from_the_events() {
     const BYTES: u64 = 6 * 32 * 65536;
     const INTERVAL: i64 = 20_000_000;
     let trace = bursty("bursts");
@@ -91,7 +91,7 @@ fn bytes_per_interval_and_idle_periods_are_those_of_the_events() {
             (long.len() as u64, long.iter().sum::<i64>() as u64)
         );
     }
-    // Five pauses lie between six bursts, each longer than 100 ms unless a burst was late.
+    // Six bursts have five pauses between them, each longer than 100 ms unless a burst was late.
     assert!(of(1_000_000).len() >= 5);
 
     let active: Vec<i64> =
@@ -105,12 +105,11 @@ fn bytes_per_interval_and_idle_periods_are_those_of_the_events() {
 }
 
 #[test]
-fn a_program_that_writes_every_so_often_has_that_cycle() {
+fn periodic_writer_has_its_cycle() {
     const PERIOD: u64 = 50_000_000;
     const TIMES: u64 = 24;
     let place = Place::new("cycles");
-    // On a machine that is busy with other things bursts are late, and then there is no such cycle
-    // to be found.
+    // On a busy machine bursts are late, and the trace has no such cycle.
     let trace = (0..40)
         .map(|_| place.traced(0, "bursts 24 4 65536 50"))
         .find(|trace| {
@@ -130,16 +129,16 @@ fn a_program_that_writes_every_so_often_has_that_cycle() {
     assert!(u64s(&cycle["period"]).abs_diff(PERIOD) < PERIOD / 50, "{cycle:#}");
     assert_eq!((u64s(&cycle["count"]), u64s(&cycle["bytes"])), (TIMES, 4 * 65536), "{cycle:#}");
     assert!(cycle["strength"].as_f64().unwrap() > 0.5, "{cycle:#}");
-    assert_eq!(cycles["all"]["cycles"], rhythm["cycles"], "nothing else writes");
+    assert_eq!(cycles["all"]["cycles"], rhythm["cycles"], "no other program writes");
 
     let told = trace.shown("cycles", &[]).success().stdout;
     assert!(told.lines().any(|line| line.starts_with("all ") && line.contains(" 24 ")), "{told}");
 }
 
 #[test]
-fn a_program_that_writes_all_the_time_has_no_cycle() {
+fn continuous_writer_has_no_cycle() {
     let place = Place::new("no-cycles");
-    // What waits for a processor again and again, one time slice in two, has a cycle indeed.
+    // A program that gets only every second time slice does have a cycle.
     let trace = (0..40)
         .map(|_| place.undisturbed("strided 3000 65536 65536 0"))
         .find(|trace| {
@@ -153,7 +152,7 @@ fn a_program_that_writes_all_the_time_has_no_cycle() {
 }
 
 #[test]
-fn tables_and_csv_tell_the_same_as_json() {
+fn tables_and_csv_equal_json() {
     let trace = bursty("bursts-tables");
     let csv = trace.shown("bursts", &["--interval", "20ms", "--format", "csv"]).success().stdout;
     let bursts = trace.json("bursts", &["--interval", "20ms"]);

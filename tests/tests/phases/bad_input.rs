@@ -1,4 +1,4 @@
-//! Incomplete traces: the output states what is known and what is not.
+//! Incomplete traces: the output states the known and the unknown.
 
 use crate::{miot, phases, place, ran};
 use miot_tests::losses::lose;
@@ -12,7 +12,7 @@ fn has(model: &Model, words: &str) -> bool {
     model.uncertain.iter().any(|reason| reason.contains(words))
 }
 
-/// What it says on standard error, with exit code 1 and nothing printed.
+/// Returns the standard error of a command that must end with exit code 1 and without output.
 fn refused(words: &[OsString]) -> String {
     let ended = miot(words);
     assert_eq!((ended.code(), ended.stdout.as_str()), (1, ""), "{}", ended.stderr);
@@ -26,12 +26,12 @@ fn phases_of(trace: &Path, options: &[&str]) -> Vec<OsString> {
 }
 
 #[test]
-fn a_rank_that_was_killed_leaves_uncertain_phases() {
+fn killed_rank_leaves_uncertain_phases() {
     let trace = ran("dies", &["--communication"], 3, "dies", [4, 5, 1000]);
     let model = phases(&trace, &["--all"]);
     let whole = &model.phases[0];
     assert_eq!((whole.numbers.to_string(), whole.processes.to_string()), ("1-3".into(), "0-2".into()));
-    // The others may or may not have come to their last step before MPI ended them.
+    // The others may or may not have reached their last step before MPI ended them.
     assert!(model.phases.iter().all(|phase| phase.uncertain), "{model:?}");
     assert!(model.phases.iter().skip(1).all(|phase| phase.processes.place(2).is_none()), "{model:?}");
     assert!(
@@ -43,13 +43,13 @@ fn a_rank_that_was_killed_leaves_uncertain_phases() {
 }
 
 #[test]
-fn ranks_that_were_not_traced_are_missed() {
+fn untraced_ranks_are_reported() {
     let place = place("missing");
     let program = compile(&place, "phases", "phases.c", &[]);
     let (trace, data) = (place.join("trace"), place.join("data"));
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let run = format!("{} barriers {} 3 5 1000", text(&program), text(&data));
-    // Only the shell of rank 2 is traced.
+    // Tracing is off for the shell of rank 2.
     let script = format!("[ $PMI_RANK = 2 ] && export LD_PRELOAD=; exec {run}");
     let _ = traced(&trace, 3, &["--communication"], &["sh", "-c", &script]).success();
     let model = phases(&trace, &[]);
@@ -60,14 +60,14 @@ fn ranks_that_were_not_traced_are_missed() {
 }
 
 #[test]
-fn requests_that_were_left_out_make_phases_uncertain() {
+fn filtered_requests_make_phases_uncertain() {
     let trace = ran("sampled", &["--communication", "--sample", "1/2"], 2, "barriers", [4, 20, 1000]);
     let model = phases(&trace, &["--all"]);
     assert!(has(&model, "left out by a filter"), "{:?}", model.uncertain);
     assert!(model.phases.iter().all(|phase| phase.uncertain));
 }
 
-/// Nobody knows whose events were lost, so all phases may be wrong; the model says so too.
+/// The lost events may belong to any process, so all phases may be wrong. The model states it too.
 #[test]
 fn losses_make_phases_uncertain() {
     let trace = ran("lost", &["--communication"], 2, "barriers", [3, 5, 1000]);
@@ -81,7 +81,7 @@ fn losses_make_phases_uncertain() {
 }
 
 #[test]
-fn without_mpi_processes_are_numbered_as_they_started() {
+fn without_mpi_processes_are_numbered_by_start() {
     let place = place("posix");
     let program = "import os, sys
 children = []
@@ -106,7 +106,7 @@ for rank in range(3):
 }
 
 #[test]
-fn one_process_has_phases_too() {
+fn one_process_has_phases() {
     let trace = ran("one", &["--communication"], 1, "barriers", [3, 5, 1000]);
     let model = phases(&trace, &["--all"]);
     assert_eq!((model.processes, model.phases[0].numbers.to_string()), (1, "1-3".into()));
@@ -114,7 +114,7 @@ fn one_process_has_phases_too() {
 }
 
 #[test]
-fn two_runs_in_a_trace_are_told_apart() {
+fn two_runs_in_a_trace_are_distinguished() {
     let place = place("twice");
     let program = compile(&place, "phases", "phases.c", &[]);
     let run =
@@ -126,7 +126,7 @@ fn two_runs_in_a_trace_are_told_apart() {
 }
 
 #[test]
-fn a_trace_without_data_has_no_phases() {
+fn trace_without_data_has_no_phases() {
     let place = place("empty");
     let _ = traced_alone(&place, &place.join("trace"), &["true"]).success();
     let said = refused(&phases_of(&place.join("trace"), &[]));

@@ -1,5 +1,5 @@
-//! The I/O of NAS BT-IO: phases, weights and offsets are those of the paper's table 2, worked out
-//! from the program.
+//! The I/O of NAS BT-IO: phases, weights and offsets are those of the paper's table 2, derived from
+//! the program.
 
 use crate::{phases, place};
 use miot_tests::mpi::Mpi;
@@ -14,7 +14,7 @@ const DUMPS: u64 = 4;
 /// Bytes of a dump.
 const WEIGHT: u64 = CELL * N * N * N;
 
-/// The program with what it is to do.
+/// Command line of the program for a variant.
 pub(crate) fn command(mpi: Mpi, place: &Path, variant: &str) -> [OsString; 5] {
     let program = mpi.compile(place, "btio", "btio.c", &["-lm"]);
     let data = place.join("data");
@@ -28,7 +28,7 @@ fn btio(mpi: Mpi, variant: &str, ranks: u32) -> Model {
     phases(&trace, &[])
 }
 
-/// As many write phases as there are dumps, and one that reads them all.
+/// Checks for one write phase per dump, and one phase that reads all dumps.
 fn check(model: &Model, np: u64) {
     let said: Vec<(String, u64, String)> = model
         .phases
@@ -52,7 +52,7 @@ fn full(mpi: Mpi, ranks: u32) {
     check_full(&btio(mpi, "full", ranks), u64::from(ranks));
 }
 
-/// FULL: collective, through a view with all blocks of a rank, by elements of 40 bytes.
+/// FULL: collective, through a view with all blocks of a rank, in elements of 40 bytes.
 pub(crate) fn check_full(model: &Model, np: u64) {
     let rs = WEIGHT / np;
     check(model, np);
@@ -75,7 +75,7 @@ pub(crate) fn check_full(model: &Model, np: u64) {
     }
 }
 
-/// Where the rows of the blocks of a rank begin in a dump, as `btio.c` has them.
+/// Offsets of the rows of a rank's blocks in a dump, as in `btio.c`.
 fn rows(rank: u64, q: u64) -> Vec<i64> {
     let side = N / q;
     let mut rows = Vec::new();
@@ -92,7 +92,7 @@ fn simple(mpi: Mpi, ranks: u32) {
     check_simple(&btio(mpi, "simple", ranks), u64::from(ranks));
 }
 
-/// SIMPLE: a request for each row of each block.
+/// SIMPLE: one request for each row of each block.
 pub(crate) fn check_simple(model: &Model, np: u64) {
     let q = np.isqrt();
     let side = N / q;
@@ -119,37 +119,37 @@ pub(crate) fn check_simple(model: &Model, np: u64) {
 }
 
 #[test]
-fn full_on_4() {
+fn full_variant_on_4_ranks() {
     full(Mpi::Mpich, 4);
 }
 
 #[test]
-fn full_on_9() {
+fn full_variant_on_9_ranks() {
     full(Mpi::Mpich, 9);
 }
 
 #[test]
-fn full_on_16() {
+fn full_variant_on_16_ranks() {
     full(Mpi::Mpich, 16);
 }
 
 #[test]
-fn simple_on_4() {
+fn simple_variant_on_4_ranks() {
     simple(Mpi::Mpich, 4);
 }
 
 #[test]
-fn simple_on_9() {
+fn simple_variant_on_9_ranks() {
     simple(Mpi::Mpich, 9);
 }
 
 #[test]
-fn simple_on_16() {
+fn simple_variant_on_16_ranks() {
     simple(Mpi::Mpich, 16);
 }
 
 #[test]
-fn with_open_mpi() {
+fn both_variants_with_open_mpi() {
     full(Mpi::OpenMpi, 4);
     simple(Mpi::OpenMpi, 9);
 }

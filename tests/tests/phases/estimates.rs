@@ -1,4 +1,4 @@
-//! `miot estimate`: commands, times, errors and choice, worked out by hand.
+//! `miot estimate`: commands, times, errors and selection, derived by hand.
 
 use crate::{miot, place};
 use miot_tests::built::built;
@@ -10,7 +10,8 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Two processes, 1 MiB requests: three phases that write 4 MiB, one that reads 12 MiB back.
+/// Two processes with requests of 1 MiB: three phases that write 4 MiB, and one that reads 12 MiB
+/// back.
 const MODEL: &str = r#"
 format = 1
 layer = "mpi-io"
@@ -61,7 +62,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn commands_mimic_phases() {
+fn commands_reproduce_the_phases() {
     let [model, _] = files("commands", "");
     let said = miot(&["estimate", text(&model), "--target", "/mnt/x"]).success().stdout;
     assert!(
@@ -75,7 +76,7 @@ fn commands_mimic_phases() {
 }
 
 #[test]
-fn times_errors_and_choice() {
+fn times_errors_and_selection_are_exact() {
     let reached = "configuration,phase,operation,mib_per_second\nslow,1,,60\nslow,4,,120\nfast,2,1,100\nfast,2,1,140\nfast,4,,300\n";
     let [model, reached] = files("times", reached);
     let measured = format!("fast={}", text(&model));
@@ -103,9 +104,9 @@ fn times_errors_and_choice() {
     assert!(table.contains("least time: fast"), "{table}");
 }
 
-/// Two directories of this machine: each phase is measured in both, and nothing is left there.
+/// Two directories of this machine: each phase is measured in both, and no file remains.
 #[test]
-fn phases_are_measured_where_asked() {
+fn phases_are_measured_in_given_directories() {
     let [model, _] = files("run", "");
     let place = model.parent().unwrap().join("here");
     std::fs::create_dir(&place).unwrap();
@@ -144,7 +145,7 @@ fn phases_are_measured_where_asked() {
     assert!(said.code() == 1 && said.stderr.contains("nowhere"), "{}", said.stderr);
 }
 
-/// Three phases that write one file without gaps: so do three repetitions of their measurement.
+/// Three phases write one file without gaps, and so do three repetitions of their measurement.
 #[test]
 fn phases_of_a_family_are_measured_in_one_file() {
     let [model, _] = files("one-file", "");
@@ -162,11 +163,11 @@ fn phases_of_a_family_are_measured_in_one_file() {
     assert_eq!(written, expected);
 }
 
-/// From a program to the time that it would take elsewhere: BT-IO is traced, modelled, and its
-/// phases are measured under MPI with collective calls of pieces that lie among those of the
-/// others, as its own do. How long that takes depends on the machine.
+/// From a program to its time on another file system: BT-IO is traced and modelled, and its phases
+/// are measured under MPI, with collective calls whose pieces interleave with those of other ranks,
+/// as in the program. The duration depends on the machine.
 #[test]
-fn an_application_is_traced_modelled_and_estimated_under_mpi() {
+fn application_is_traced_modelled_and_estimated() {
     let place = place("estimated");
     let program = compile(&place, "btio", "btio.c", &["-lm"]);
     let trace = place.join("trace");
@@ -200,7 +201,8 @@ fn an_application_is_traced_modelled_and_estimated_under_mpi() {
         let is_measured = row.configuration == "disk";
         assert_eq!(row.error_relative.is_some(), is_measured, "{row:?}");
         if let (Some(error), Some(measured)) = (row.error_relative, row.measured_seconds) {
-            // Equation 3 with bandwidths is the same with times: |1/CH - 1/MD| / (1/MD).
+            // Equation 3 for bandwidths is equivalent to this form for times: |1/CH - 1/MD| /
+            // (1/MD).
             assert!((error - 100.0 * (measured / row.seconds - 1.0).abs()).abs() < 1e-6, "{row:?}");
         }
     }
@@ -213,7 +215,7 @@ fn an_application_is_traced_modelled_and_estimated_under_mpi() {
 }
 
 #[test]
-fn what_is_missing_is_told() {
+fn missing_bandwidths_are_reported() {
     let header = "configuration,phase,operation,mib_per_second\n";
     for (name, bandwidths, expected) in [
         ("none", header.to_owned(), "has no bandwidths"),

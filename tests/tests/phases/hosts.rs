@@ -1,5 +1,5 @@
-//! Ranks on four hosts, as far as MPI and MIOT know: each has a network, a name, shared memory and
-//! a log-client of its own, and the second one's clock is wrong. They share a file system.
+//! Ranks on four simulated hosts. Each has its own network, host name, shared memory and
+//! log-client, and the second one's clock is wrong. They share a file system.
 
 use crate::btio::{check_full, check_simple, command};
 use crate::{phases, place};
@@ -20,7 +20,7 @@ const NAMES: [&str; 4] = ["one", "two", "three", "four"];
 const SERVER: &str = "10.78.0.1:4747";
 const MIOT_DIR: &str = "/dev/shm/miot";
 
-/// Does what ssh does for a launcher: enters the host and runs a command.
+/// Replaces ssh for a launcher: enters the host and runs a command.
 const ENTER: &str = r#"#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
 room=$(cat "$(dirname "$0")/$1.id"); shift
@@ -34,7 +34,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// `None` where namespaces are not allowed, with a message.
+    /// Creates the hosts. Prints a message and returns `None` where namespaces are not permitted.
     fn new(place: &Path) -> Option<Hosts> {
         let rooms: Vec<Namespaces> =
             NAMES.iter().map_while(|_| Namespaces::new(&["--mount", "--net", "--uts"])).collect();
@@ -56,7 +56,7 @@ impl Hosts {
                 known.display()
             ));
             room.mount(Path::new("/dev/shm"), "1g");
-            // By this MIOT knows whether two processes are on one machine.
+            // MIOT uses the boot id to decide whether two processes are on one machine.
             let boot = place.join(format!("{name}.boot"));
             std::fs::write(&boot, format!("00000000-0000-4000-8000-00000000000{number}\n")).unwrap();
             room.shell(&format!("mount --bind '{}' /proc/sys/kernel/random/boot_id", boot.display()));
@@ -68,8 +68,8 @@ impl Hosts {
         Some(Hosts { place: place.to_owned(), rooms, _hub: hub })
     }
 
-    /// Starts processes on all of them in turn. Open MPI, as MPICH 4.0.2 over UCX 1.13 may wait
-    /// forever in `MPI_Finalize`.
+    /// Command that starts processes on all hosts in turn. It uses Open MPI, because MPICH 4.0.2
+    /// over UCX 1.13 may wait forever in `MPI_Finalize`.
     fn launcher(&self) -> String {
         format!(
             "mpiexec.openmpi --allow-run-as-root --mca plm_rsh_agent {} --mca btl tcp,self --mca pml ob1 --map-by node --host {}",
@@ -78,12 +78,12 @@ impl Hosts {
         )
     }
 
-    /// A command on the first.
+    /// Runs a command on the first host.
     fn run(&self, command: &Command) -> Ended {
         run(&mut self.rooms[0].inside(command))
     }
 
-    /// A rank of a program on each.
+    /// Runs one rank of a program on each host.
     fn mpi<S: AsRef<OsStr>>(&self, traced: bool, words: &[S]) -> Ended {
         let launcher = self.launcher();
         let mut launcher = launcher.split(' ');
@@ -99,7 +99,7 @@ impl Hosts {
         self.run(command.args(words))
     }
 
-    /// Bytes that they have got from one another.
+    /// Bytes that the hosts have received from one another.
     fn received(&self) -> u64 {
         let of = |room: &Namespaces| {
             let text = room.shell("ip -json -stats link show eth0").stdout;
@@ -110,7 +110,7 @@ impl Hosts {
     }
 }
 
-/// A log-server on the first of the hosts, and a log-client on each.
+/// A log-server on the first host, and a log-client on each.
 struct Daemons {
     server: Background,
     clients: Vec<Background>,
@@ -133,7 +133,7 @@ impl Daemons {
         Daemons { server, clients }
     }
 
-    /// When all that was recorded is in the trace.
+    /// Stops the daemons after all events are in the trace.
     fn end(self) {
         for daemon in self.clients.into_iter().chain([self.server]) {
             let (status, printed) = daemon.stop(Signal::TERM);
@@ -143,7 +143,7 @@ impl Daemons {
 }
 
 #[test]
-fn phases_of_ranks_on_several_hosts_are_those_of_one() {
+fn phases_on_several_hosts_equal_those_on_one() {
     for (variant, check) in [("full", check_full as fn(&_, u64)), ("simple", check_simple as fn(&_, u64))] {
         let place = place(&format!("hosts-{variant}"));
         let Some(hosts) = Hosts::new(&place) else { return };
@@ -158,9 +158,9 @@ fn phases_of_ranks_on_several_hosts_are_those_of_one() {
     }
 }
 
-/// Ranks write pieces that lie among those of ranks of other hosts, and read them back.
+/// Ranks write pieces that interleave with those of ranks on other hosts, and read them back.
 #[test]
-fn a_benchmark_and_an_estimate_run_on_several_hosts() {
+fn benchmark_and_estimate_run_on_several_hosts() {
     let place = place("hosts-bench");
     let Some(hosts) = Hosts::new(&place) else { return };
     let (suite, target) = (place.join("suite.toml"), place.join("target"));

@@ -1,4 +1,4 @@
-//! Phases of MPI programs whose I/O is known, the model made of them, and estimates.
+//! Phases of MPI programs with known I/O, the models derived from them, and estimates.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -23,12 +23,12 @@ fn place(name: &str) -> PathBuf {
     fresh(&format!("phases-{name}"))
 }
 
-/// `miot COMMAND…`, run to its end.
+/// Runs `miot COMMAND…` to its end.
 fn miot<S: AsRef<OsStr>>(words: &[S]) -> Ended {
     run(Command::new(&built().miot).args(words))
 }
 
-/// What `miot phases --format json` says of a trace.
+/// Output of `miot phases --format json` for a trace.
 fn phases(trace: &Path, options: &[&str]) -> Model {
     let mut words = vec!["phases".as_ref(), trace.as_os_str(), "--format".as_ref(), "json".as_ref()];
     words.extend(options.iter().map(OsStr::new));
@@ -36,8 +36,8 @@ fn phases(trace: &Path, options: &[&str]) -> Model {
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// Runs `phases.c` in a mode with so many ranks, steps, requests and bytes, and traces it. The
-/// communication as well, if asked for.
+/// Runs `phases.c` traced in a mode, with numbers of ranks, steps, requests and bytes. Options may
+/// request communication events as well.
 fn ran(name: &str, options: &[&str], ranks: u32, mode: &str, numbers: [u32; 3]) -> PathBuf {
     let place = place(name);
     let program = compile(&place, "phases", "phases.c", &[]);

@@ -1,4 +1,4 @@
-//! `miot model`: what is saved is what was found, and says the same again.
+//! `miot model`: a saved model equals the phases found, and gives the same output again.
 
 use crate::{miot, phases, ran};
 use miot_trace_analysis::model::{Model, compare};
@@ -9,7 +9,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn a_saved_model_is_that_of_the_trace() {
+fn saved_model_equals_that_of_the_trace() {
     let trace = ran("saved", &["--communication"], 2, "barriers", [3, 5, 1000]);
     let file = trace.with_extension("toml");
     let _ = miot(&["model", "save", text(&trace), "-o", text(&file)]).success();
@@ -21,7 +21,7 @@ fn a_saved_model_is_that_of_the_trace() {
     let again = miot(&["model", "save", text(&trace), "-o", text(&file)]);
     assert_eq!(again.code(), 1);
     assert!(again.stderr.contains("exists"), "{}", again.stderr);
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), written, "a file that is there stays");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), written, "an existing file is unchanged");
 
     let same = miot(&["model", "compare", text(&file), text(&trace)]).success().stdout;
     assert_eq!(same, "no difference\n");

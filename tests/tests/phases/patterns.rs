@@ -1,4 +1,4 @@
-//! Other patterns whose phases are known: see `phases.c`.
+//! Other patterns with known phases, see `phases.c`.
 
 use crate::{phases, ran};
 use miot_trace_analysis::model::{Direction, Mode, Model, Phase, Sharing, Ticks};
@@ -35,18 +35,18 @@ fn families(model: &Model) -> Vec<(String, &str)> {
     model.phases.iter().map(|phase| (phase.numbers.to_string(), file(phase))).collect()
 }
 
-/// What a process does in a phase.
+/// Offsets of a process in a phase.
 fn offsets(phase: &Phase, process: u64, nth: u64) -> Vec<i64> {
     phase.operations[0].requests(process, nth).filter_map(|step| step.offset).collect()
 }
 
-/// The part of a rank, step by step, from a byte on.
+/// Offsets of the part of a rank, step by step, from a byte on.
 fn part(rank: u64, step: u64, from: u64) -> Vec<i64> {
     let begin = from + rank * STEPS * COUNT * SIZE + step * COUNT * SIZE;
     (0..COUNT).map(|i| (begin + i * SIZE) as i64).collect()
 }
 
-/// Only what lies between separates phases: the offsets go on as if there were nothing.
+/// Only communication separates the phases: the offsets continue across it.
 #[test]
 fn communication_alone_separates_phases() {
     for mode in ["barriers", "messages"] {
@@ -66,7 +66,7 @@ fn communication_alone_separates_phases() {
     }
 }
 
-/// What is not recorded separates nothing, and the output states it.
+/// Unrecorded communication does not separate phases, and the output states it.
 #[test]
 fn without_communication_a_pattern_is_one_phase() {
     let cases: [(&str, &[&str]); 2] = [("nothing", &["--communication"]), ("barriers", &[])];
@@ -80,7 +80,7 @@ fn without_communication_a_pattern_is_one_phase() {
 }
 
 #[test]
-fn checkpoints_are_a_family_with_a_file_each() {
+fn checkpoints_are_a_family_with_one_file_each() {
     for options in [&["--communication"][..], &[]] {
         let model = traced("checkpoint", options);
         assert_eq!(families(&model), [("1-4".into(), "data.*")]);
@@ -93,7 +93,7 @@ fn checkpoints_are_a_family_with_a_file_each() {
 }
 
 #[test]
-fn ranks_that_take_turns_are_strided() {
+fn ranks_in_turn_are_strided() {
     let trace = ran("strided", &["--communication"], RANKS as u32, "strided", [1, COUNT as u32, SIZE as u32]);
     let model = phases(&trace, &[]);
     assert_eq!(families(&model), [("1".into(), "data")]);
@@ -107,7 +107,7 @@ fn ranks_that_take_turns_are_strided() {
 }
 
 #[test]
-fn a_file_for_each_rank_is_unique() {
+fn file_per_rank_is_unique() {
     let model = communicating("own");
     assert_eq!(families(&model), [("1".into(), "data.*"), ("2".into(), "data.*")]);
     for (phase, direction) in model.phases.iter().zip([Direction::Write, Direction::Read]) {
@@ -117,7 +117,8 @@ fn a_file_for_each_rank_is_unique() {
     }
 }
 
-/// A phase is on a file (JCST 2013): what is done to two at once are phases beside each other.
+/// A phase belongs to one file (JCST 2013): simultaneous requests to two files are separate
+/// parallel phases.
 #[test]
 fn two_files_at_once_are_two_families() {
     let model = communicating("two");
@@ -135,7 +136,7 @@ fn two_files_at_once_are_two_families() {
 }
 
 #[test]
-fn reads_and_writes_that_alternate_are_one_phase() {
+fn alternating_reads_and_writes_are_one_phase() {
     let model = communicating("update");
     assert_eq!(families(&model), [("1-4".into(), "data")]);
     let directions: Vec<Direction> = model.phases[0].operations.iter().map(|op| op.direction).collect();
@@ -144,7 +145,7 @@ fn reads_and_writes_that_alternate_are_one_phase() {
 }
 
 #[test]
-fn random_access_makes_no_false_phases() {
+fn random_access_creates_no_false_phases() {
     for count in [30, 2000] {
         for options in [&["--communication"][..], &[]] {
             let name = format!("random-{count}-{}", options.len());
@@ -158,9 +159,10 @@ fn random_access_makes_no_false_phases() {
     }
 }
 
-/// What barriers came before tells which phase a rank takes part in, not how many it had.
+/// The preceding barriers determine the phase that a rank takes part in, not the number of its
+/// earlier phases.
 #[test]
-fn a_rank_that_rests_leaves_the_phase_to_the_others() {
+fn resting_rank_is_absent_from_the_phase() {
     let said = |model: &Model| -> Vec<(String, String)> {
         model.phases.iter().map(|phase| (phase.numbers.to_string(), phase.processes.to_string())).collect()
     };
@@ -176,14 +178,14 @@ fn a_rank_that_rests_leaves_the_phase_to_the_others() {
 }
 
 #[test]
-fn what_one_rank_does_alone_is_a_phase_of_its_own() {
+fn requests_of_one_rank_are_a_separate_phase() {
     let model = communicating("header");
     let said = model
         .phases
         .iter()
         .map(|phase| (phase.operations[0].size, phase.count(), phase.processes.to_string()))
         .collect::<BTreeSet<_>>();
-    // Which of them comes first is a race between the ranks.
+    // The order of the two is a race between the ranks.
     let expected = [(64, STEPS, "0".to_owned()), (SIZE, STEPS, "0-2".to_owned())];
     assert_eq!(said, expected.into());
     let data = model.phases.iter().find(|phase| phase.operations[0].size == SIZE).unwrap();

@@ -1,6 +1,6 @@
-//! Programs whose view depends on the rank, or is set again for each request: see `slices.c`. What
-//! the model, its replay and its estimate do is held against what the program is known to write,
-//! and that against its file.
+//! Programs whose view depends on the rank, or is set for each request, see `slices.c`. The model,
+//! its replay and its estimate are compared with the known writes of the program, and those with
+//! its file.
 
 #![expect(clippy::disallowed_types, reason = "counters and stop flags of the tests")]
 
@@ -22,10 +22,10 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Runs `slices.c`, traced; where its trace is, and its file.
+/// Runs `slices.c` traced. Returns its trace and its file.
 fn ran(mpi: Mpi, mode: &str, steps: u64) -> (PathBuf, PathBuf) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    // Two tests may run the same at once.
+    // Two tests may run the same mode at once.
     let test = std::thread::current().name().unwrap_or_default().replace("::", "-");
     let place = place(&format!("{test}-{}-{mode}-{mpi:?}", NEXT.fetch_add(1, Ordering::Relaxed)));
     let program = mpi.compile(&place, "slices", "slices.c", &[]);
@@ -35,7 +35,7 @@ fn ran(mpi: Mpi, mode: &str, steps: u64) -> (PathBuf, PathBuf) {
     (trace, data)
 }
 
-/// What a rank writes, as `slices.c` has it.
+/// Ranges that a rank writes according to `slices.c`.
 fn written(mode: &str, rank: u64, steps: u64) -> Vec<Range> {
     let range = |offset, bytes| Range { offset, bytes };
     let rows = |row: u64| (0..50 * steps).map(move |i| range(i * row + 20 * rank, 20)).collect::<Vec<_>>();
@@ -65,7 +65,7 @@ fn written(mode: &str, rank: u64, steps: u64) -> Vec<Range> {
     }
 }
 
-/// Neighbours joined, and what is there twice taken once.
+/// Joins adjacent and overlapping ranges.
 fn joined(mut ranges: Vec<Range>) -> Vec<Range> {
     ranges.sort_unstable();
     let mut all: Vec<Range> = Vec::new();
@@ -81,7 +81,7 @@ fn joined(mut ranges: Vec<Range>) -> Vec<Range> {
     all
 }
 
-/// What the processes of a trace have written to files of this name, by process.
+/// Ranges that the processes of a trace have written to files of this name, by process.
 fn by_process(trace: &Path, name: &str) -> BTreeSet<Vec<Range>> {
     let mut all: BTreeMap<u64, Vec<Range>> = BTreeMap::new();
     let is_wanted = |row: &Row| {
@@ -100,7 +100,7 @@ fn together(all: BTreeSet<Vec<Range>>) -> Vec<Range> {
     joined(all.into_iter().flatten().collect())
 }
 
-/// What a rank writes by a model.
+/// Ranges that a rank writes according to a model.
 fn modelled(model: &Model, rank: u64) -> Vec<Range> {
     let mut all = Vec::new();
     for phase in &model.phases {
@@ -115,7 +115,7 @@ fn modelled(model: &Model, rank: u64) -> Vec<Range> {
     joined(all)
 }
 
-/// The model, its file, and its replay have the very bytes of each rank.
+/// Checks that the model, the file and the replay have exactly the bytes of each rank.
 fn check(mpi: Mpi, mode: &str, steps: u64) -> (PathBuf, Model) {
     let (trace, data) = ran(mpi, mode, steps);
     let truth: Vec<Vec<Range>> = (0..RANKS).map(|rank| joined(written(mode, rank, steps))).collect();
@@ -148,33 +148,34 @@ fn check(mpi: Mpi, mode: &str, steps: u64) -> (PathBuf, Model) {
 }
 
 #[test]
-fn requests_through_a_view_are_where_the_program_has_them() {
+fn requests_through_a_view_are_at_the_program_offsets() {
     for mode in ["columns", "halves", "gaps", "uneven", "matrix"] {
         let (_, model) = check(Mpi::Mpich, mode, STEPS);
         assert_eq!(model.phases.len(), 1, "{mode}: {model:?}");
     }
-    // Not evenly apart, but few enough for an event of a view.
+    // Irregular blocks, but few enough for the event of a view.
     let _ = check(Mpi::Mpich, "scattered", 40);
 }
 
 #[test]
-fn so_they_are_with_open_mpi() {
+fn requests_through_a_view_of_open_mpi_agree() {
     for mode in ["columns", "halves", "gaps", "views"] {
         let (_, model) = check(Mpi::OpenMpi, mode, STEPS);
         assert_eq!(model.phases.len(), 1, "{mode}: {model:?}");
     }
 }
 
-/// The same strips by explicit offsets and by a view for each: the same family.
+/// The same strips by explicit offsets and by a view for each give the same family.
 #[test]
-fn a_view_for_each_request_makes_no_other_phases() {
+fn view_per_request_creates_no_other_phases() {
     let (offsets, by_offsets) = check(Mpi::Mpich, "offsets", STEPS);
     let (views, by_views) = check(Mpi::Mpich, "views", STEPS);
     let [phase] = by_views.phases.as_slice() else { panic!("{by_views:?}") };
     assert_eq!((phase.numbers.to_string(), phase.weight), (format!("1-{STEPS}"), RANKS * 1000));
     let same = miot(&["model", "compare", text(&offsets), text(&views)]).success().stdout;
     assert_eq!(same, "no difference\n");
-    // The output names what separates them: barriers there, and here the calls that set the views.
+    // The output names the separators: barriers in one case, the calls that set the views in the
+    // other.
     assert_eq!((by_offsets.ticks, by_views.ticks), (Ticks::Communication, Ticks::Collective));
     let said = miot(&["phases", text(&views)]).success().stdout;
     assert!(said.contains("collective calls of MPI-IO") && !said.contains("no communication"), "{said}");
@@ -184,8 +185,7 @@ fn a_view_for_each_request_makes_no_other_phases() {
     assert_eq!(bars as u64, RANKS * STEPS);
 }
 
-/// Each of the variables that a step writes is a family, whose phases are as many as there are
-/// steps.
+/// Each variable that a step writes is a family with as many phases as there are steps.
 #[test]
 fn variables_of_a_record_are_families() {
     let (trace, model) = check(Mpi::Mpich, "variables", STEPS);
@@ -196,7 +196,8 @@ fn variables_of_a_record_are_families() {
     assert!(explained.contains("a request is 8 of 40 bytes, 8 x 120 bytes apart"), "{explained}");
 }
 
-/// An estimate under MPI writes what the application writes, with the same MPI, and as long a file.
+/// An estimate under MPI writes the same ranges as the application, with the same MPI and the same
+/// file size.
 fn check_estimate(mpi: Mpi, mode: &str) {
     let (trace, data) = ran(mpi, mode, STEPS);
     let place = trace.parent().unwrap();
@@ -216,24 +217,24 @@ fn check_estimate(mpi: Mpi, mode: &str) {
 }
 
 #[test]
-fn estimates_write_what_the_application_writes() {
+fn estimates_write_the_application_ranges() {
     for mode in ["columns", "halves", "uneven", "views"] {
         check_estimate(Mpi::Mpich, mode);
     }
 }
 
-/// Collective writes that overlap are an error there.
+/// Overlapping collective writes are an error in Open MPI.
 #[test]
-fn so_they_do_with_open_mpi() {
+fn estimates_with_open_mpi_write_the_same_ranges() {
     for mode in ["columns", "halves", "views"] {
         check_estimate(Mpi::OpenMpi, mode);
     }
 }
 
-/// 700 blocks that are not evenly apart do not fit the event of the view: nothing is made of what
-/// is not known.
+/// 700 irregular blocks do not fit the event of the view. Their offsets are unknown, so no model is
+/// created.
 #[test]
-fn what_the_trace_does_not_say_is_refused_with_the_reason() {
+fn unknown_offsets_are_refused_with_the_reason() {
     let (trace, _) = ran(Mpi::Mpich, "scattered", 700);
     let place = trace.parent().unwrap();
     let reason = "lie in the file is not known: the file type of the view has more irregular blocks";
@@ -262,7 +263,7 @@ fn what_the_trace_does_not_say_is_refused_with_the_reason() {
     assert_eq!(std::fs::read_dir(&into).unwrap().count(), 0);
 }
 
-/// A file for each process and step, every second of which is read back.
+/// A file for each process and step, of which every second one is read back.
 #[test]
 fn checkpoints_of_each_process_are_a_family() {
     let (trace, data) = ran(Mpi::Mpich, "own", STEPS);
@@ -291,7 +292,7 @@ fn checkpoints_of_each_process_are_a_family() {
     assert_eq!(sizes(data.parent().unwrap()), vec![3000; (RANKS * STEPS) as usize]);
 }
 
-/// A shared file for each step, with two phases each, which is read back before the next.
+/// A shared file for each step with two phases. It is read back before the next step.
 #[test]
 fn checkpoints_that_are_read_back_are_families() {
     let (trace, _) = ran(Mpi::Mpich, "pairs", STEPS);
@@ -309,11 +310,11 @@ fn checkpoints_that_are_read_back_are_families() {
     assert_eq!(said, expected, "{model:?}");
 }
 
-/// PnetCDF sets a view for each request: two variables of BT-IO's kind, a record after the other,
-/// are a family each. Their header and the number of records are the library's. The replay writes
-/// the same bytes.
+/// PnetCDF sets a view for each request. Two variables like BT-IO's, one record after the other,
+/// are a family each. The header and the number of records are written by the library. The replay
+/// writes the same bytes.
 #[test]
-fn variables_that_pnetcdf_writes_are_families() {
+fn variables_written_by_pnetcdf_are_families() {
     let place = place("netcdf");
     let program = Mpi::OpenMpi.compile(&place, "netcdf", "netcdf.c", &["-lpnetcdf"]);
     let (trace, data, file) = (place.join("trace"), place.join("data"), place.join("model.toml"));

@@ -1,4 +1,4 @@
-//! The examples of `docs/guide/query.md`, as they stand there.
+//! The examples of `docs/guide/query.md`, run unchanged.
 
 use crate::{asked, python};
 use miot_tests::built::root;
@@ -8,7 +8,7 @@ use miot_tests::traced;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The text of the page's blocks in a language, in order.
+/// Text of the page's code blocks in a language, in order.
 fn blocks(language: &str) -> Vec<String> {
     let page = std::fs::read_to_string(root().join("docs/guide/query.md")).unwrap();
     let mut found = Vec::new();
@@ -23,7 +23,7 @@ fn blocks(language: &str) -> Vec<String> {
     found
 }
 
-/// A folder with a trace of the name that the page uses.
+/// Creates a folder with a trace of the name that the page uses.
 fn traced_here(name: &str) -> PathBuf {
     let place = fresh(&format!("query-docs-{name}"));
     let script = "head -c 300000 /dev/zero > a; cp a b; cat a b > c; tail -c 1000 c > d";
@@ -44,7 +44,7 @@ fn queries_of_the_page_give_rows() {
 }
 
 #[test]
-fn other_readers_of_the_page_agree_with_miot_query() {
+fn other_readers_agree_with_miot_query() {
     let place = traced_here("python");
     let programs = blocks("python");
     assert_eq!(programs.len(), 3, "pyarrow, pandas, DuckDB");

@@ -1,4 +1,4 @@
-//! Figures of a program whose requests are known, in every format.
+//! Figures of a program with known requests, in every format.
 
 use crate::{asked, parts, place, python, query, rows, shell, value};
 use miot_tests::process::{run, until};
@@ -6,8 +6,8 @@ use miot_tests::traced;
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 
-/// 10 writes of 4096 bytes, 5 reads of 1000 and one at the end of the file that gives nothing, a
-/// copy of 8192, and a read that fails, because the file is open for writing alone.
+/// 10 writes of 4096 bytes, 5 reads of 1000 bytes, one read at the end of the file that returns 0,
+/// a copy of 8192 bytes, and a read that fails because the file is write-only.
 const PROGRAM: &str = r#"
 import os
 a = os.open("a", os.O_RDWR | os.O_CREAT, 0o600)
@@ -33,7 +33,7 @@ fn known(name: &str) -> (PathBuf, PathBuf) {
 }
 
 #[test]
-fn every_view_has_what_the_program_did() {
+fn every_view_has_the_program_requests() {
     let (place, trace) = known("figures");
     let of = |name: &str| format!("path = '{}'", place.join(name).display());
     let io = |name: &str, what: &str| value(&trace, &format!("SELECT {what} FROM io WHERE {}", of(name)));
@@ -59,7 +59,7 @@ fn every_view_has_what_the_program_did() {
     assert_eq!(job.len(), 1);
     assert_eq!(job[0], "climate,miot,posix,10,40960,1,8192,1");
 
-    // Without views, with filters by names, and as the trace's own reader has it.
+    // Without views, with filters by names, and as read by the trace's own reader.
     assert_eq!(
         value(&trace, "SELECT sum(result) FROM events WHERE layer = 'posix' AND op = 'pwrite'"),
         "40960"
@@ -120,7 +120,7 @@ fn sealed_events_need_no_sort_and_names_are_pushed_down() {
 }
 
 #[test]
-fn traces_of_the_same_ids_are_told_apart() {
+fn traces_with_the_same_ids_are_distinguished() {
     let place = place("several");
     let (mon, tue) = (place.join("mon"), place.join("tue"));
     let _ = parts(&mon, &[30], false);
@@ -146,7 +146,7 @@ fn traces_of_the_same_ids_are_told_apart() {
 }
 
 #[test]
-fn what_does_not_fit_into_memory_goes_to_a_file() {
+fn large_results_spill_to_temporary_files() {
     let place = place("spill");
     let trace = place.join("trace");
     let _ = parts(&trace, &[200_000], false);
@@ -181,7 +181,7 @@ fn what_does_not_fit_into_memory_goes_to_a_file() {
 }
 
 #[test]
-fn statements_may_come_from_standard_input() {
+fn statements_are_read_from_standard_input() {
     use std::io::Write as _;
     let place = place("input");
     let trace = place.join("trace");
@@ -207,7 +207,7 @@ fn statements_may_come_from_standard_input() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_ends_it_and_leaves_no_files() {
+fn closed_output_ends_the_query_and_leaves_no_files() {
     let place = place("pipe");
     let trace = place.join("trace");
     let _ = parts(&trace, &[100_000], false);
@@ -229,14 +229,14 @@ fn a_reader_that_has_seen_enough_ends_it_and_leaves_no_files() {
 }
 
 #[test]
-fn a_signal_ends_it_whatever_it_does_and_leaves_no_files() {
+fn signal_ends_the_query_and_leaves_no_files() {
     let place = place("signals");
     let trace = place.join("trace");
     let _ = parts(&trace, &[20_000], false);
     let (files, out) = (place.join("files"), place.join("out"));
     std::fs::create_dir_all(&files).unwrap();
     std::fs::create_dir_all(&out).unwrap();
-    // Would take hours: one goes to temporary files, the other gives no rows.
+    // Both would take hours: one writes temporary files, the other returns no rows.
     let sorts = "SELECT * FROM events a, events b ORDER BY a.seq * b.seq";
     let joins = "SELECT count(*) FROM events a, events b, events c WHERE a.seq + b.seq + c.seq < 0";
     for (sql, signal) in [(sorts, Signal::TERM), (sorts, Signal::INT), (joins, Signal::HUP)] {
@@ -259,7 +259,7 @@ fn a_signal_ends_it_whatever_it_does_and_leaves_no_files() {
     }
 }
 
-/// Of all files in a folder, which may vanish meanwhile.
+/// Total bytes of the files in a folder. Files may vanish meanwhile.
 fn bytes(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let size = |entry: std::fs::DirEntry| match entry.metadata() {

@@ -1,4 +1,5 @@
-//! Traces while they are written: each row once, whatever is sealed or removed meanwhile.
+//! Queries of traces that are being written: each row appears once, even if parts are sealed or
+//! removed meanwhile.
 
 #![expect(clippy::disallowed_types, reason = "counters and stop flags of the tests")]
 
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 #[test]
-fn the_live_part_counts() {
+fn live_part_is_included() {
     let trace = place("live").join("trace");
     let writer = parts(&trace, &[300, 30], true).unwrap();
     assert_eq!(value(&trace, "SELECT count(*), sum(bytes), max(path) FROM io"), "330,1351680,/data/1");
@@ -18,11 +19,11 @@ fn the_live_part_counts() {
         ["1970-01-01T00:00:00.001003290Z"]
     );
     drop(writer);
-    assert_eq!(value(&trace, "SELECT count(*) FROM events"), "330", "as a crash would leave it");
+    assert_eq!(value(&trace, "SELECT count(*) FROM events"), "330", "as after a crash");
 }
 
 #[test]
-fn a_trace_without_events_has_its_tables() {
+fn trace_without_events_has_its_tables() {
     let trace = place("empty").join("trace");
     let writer = Writer::create(&trace, Options::default()).unwrap();
     assert_eq!(value(&trace, "SELECT count(*) FROM io"), "0");
@@ -44,7 +45,7 @@ fn a_trace_without_events_has_its_tables() {
     }
 }
 
-/// Appends and seals, as fast as it can, until `enough`.
+/// Appends and seals at full speed until `enough` is set.
 fn write(dir: &Path, options: Options, committed: &AtomicU64, enough: &AtomicBool) {
     let mut writer = Writer::create(dir, options).unwrap();
     common::sides(&mut writer);
@@ -57,8 +58,7 @@ fn write(dir: &Path, options: Options, committed: &AtomicU64, enough: &AtomicBoo
             committed.store(at, Ordering::Release);
         }
         writer.seal().unwrap();
-        // As fast as a writer that rests a little; where parts are removed, there are always some
-        // dozens.
+        // A limit on the number of parts. Where parts are removed, dozens always remain.
         let limit = if writer.retains() { 40 } else { 200 };
         let many = || count_parts(dir).unwrap().sealed > limit;
         while many() && !enough.load(Ordering::Relaxed) {
@@ -93,7 +93,7 @@ const COUNTED: &str = "SELECT count(*), count(DISTINCT id), min(t), max(t), (max
     FROM (SELECT seq * 4 + stream AS id, CAST(time AS BIGINT) AS t FROM events)";
 
 #[test]
-fn parts_that_are_sealed_meanwhile_count_once() {
+fn parts_sealed_meanwhile_count_once() {
     while_written("sealing", Options::default(), 12, |trace, committed| {
         let found = value(trace, COUNTED);
         let cells: Vec<&str> = found.split(',').collect();
@@ -105,7 +105,7 @@ fn parts_that_are_sealed_meanwhile_count_once() {
 }
 
 #[test]
-fn parts_that_are_removed_meanwhile_leave_no_gap() {
+fn parts_removed_meanwhile_leave_no_gap() {
     let options = Options { keep_bytes: Some(200_000), ..Options::default() };
     while_written("removing", options, 8, |trace, _| {
         let found = value(trace, COUNTED);

@@ -1,5 +1,5 @@
-//! `miot query`: figures of a program whose requests are known, traces while they are written,
-//! several traces, an object store, errors and their messages, the shell, and every example of
+//! `miot query`: figures of a program with known requests, traces that are being written, several
+//! traces, an object store, errors and their messages, the shell, and every example of
 //! `docs/guide/query.md`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -20,7 +20,7 @@ use miot_trace_store::{Options, Table, Writer, count_parts};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `miot query` with these arguments.
+/// Command `miot query` with these arguments.
 fn query<S: AsRef<std::ffi::OsStr>>(words: &[S]) -> Command {
     let _ = program("miot-query");
     let mut command = Command::new(&built().miot);
@@ -32,7 +32,7 @@ fn asked<S: AsRef<std::ffi::OsStr>>(words: &[S]) -> Ended {
     run(&mut query(words))
 }
 
-/// The rows of a query as CSV, without the header.
+/// Rows of a query as CSV, without the header.
 #[track_caller]
 fn rows(trace: &Path, sql: &str) -> Vec<String> {
     let ended = asked(&[trace.to_str().unwrap(), sql, "--format", "csv"]).success();
@@ -47,8 +47,8 @@ fn value(trace: &Path, sql: &str) -> String {
     rows[0].clone()
 }
 
-/// A trace of parts with so many events each, of streams that take turns; the last part stays live
-/// if `live`.
+/// Creates a trace of parts with these numbers of events, of alternating streams. The last part
+/// stays live if `live`.
 fn parts(dir: &Path, counts: &[u64], live: bool) -> Option<Writer> {
     let mut writer = Writer::create(dir, Options::default()).unwrap();
     common::sides(&mut writer);
@@ -76,7 +76,7 @@ fn python() -> PathBuf {
     python
 }
 
-/// Where a test puts its trace.
+/// Path of the trace of a test.
 fn place(name: &str) -> PathBuf {
     fresh(&format!("query-{name}"))
 }

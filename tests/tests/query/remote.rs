@@ -9,7 +9,7 @@ use std::process::Command;
 
 const SQL: &str = "SELECT count(*), sum(bytes), max(path), max(exe), min(trace) FROM io";
 
-/// Sealed parts, one of which was removed, and a live one.
+/// Creates sealed parts, one of which is removed, and a live one.
 fn trace(name: &str) -> PathBuf {
     let place = place(name);
     let trace = place.join("a trace");
@@ -26,7 +26,7 @@ fn answer(command: &mut Command) -> String {
 }
 
 #[test]
-fn a_file_address_is_a_directory() {
+fn file_address_is_a_directory() {
     let place = trace("file");
     let address = format!("file://{}/a%20trace", place.display());
     assert_eq!(
@@ -95,7 +95,7 @@ fn sealed_parts_are_read_by_webdav() {
 }
 
 #[test]
-fn a_place_that_is_none_is_told() {
+fn unknown_address_is_refused() {
     for (address, said) in [
         ("gopher://a/b", "gopher:// is not supported"),
         ("http://127.0.0.1:1/trace", "cannot be read"),

@@ -1,4 +1,4 @@
-//! Asking interactively, on a terminal.
+//! Interactive queries on a terminal.
 
 use crate::{parts, place};
 use miot_tests::built::program;
@@ -6,7 +6,7 @@ use miot_tests::process::until;
 use miot_tests::tmux::Terminal;
 
 #[test]
-fn the_shell_takes_statements_over_several_lines() {
+fn shell_accepts_statements_over_several_lines() {
     let place = place("shell");
     let trace = place.join("trace");
     let _ = parts(&trace, &[300, 200], false);
@@ -21,7 +21,7 @@ fn the_shell_takes_statements_over_several_lines() {
     );
     let _ = terminal.shows("\\h for help");
     terminal.line("SELECT count(*)");
-    // tmux takes a semicolon at the end for its own.
+    // tmux would interpret a semicolon at the end.
     terminal.line("  + 1000 AS n FROM events\\;");
     let _ = terminal.shows("| 1500 |");
     terminal.line("\\d paths");
@@ -32,12 +32,12 @@ fn the_shell_takes_statements_over_several_lines() {
     terminal.line(
         "SELECT count(*) FROM events a, events b, events c, events d WHERE a.seq + b.seq > c.seq + d.seq\\;",
     );
-    // Before it has begun, the key would be one of the next line.
+    // Before the query has started, the key would belong to the next line.
     let pid = std::fs::read_to_string(pid).unwrap();
     until("the query runs", || of_children(&pid) > 30);
     terminal.keys(&["C-c"]);
     let _ = terminal.shows("interrupted");
-    // What was typed is remembered.
+    // The history holds the typed lines.
     terminal.keys(&["Up", "Up", "Up", "Up", "Enter"]);
     until("the answer again", || {
         terminal.screen().iter().filter(|line| line.contains("| 1500 |")).count() == 2
@@ -55,9 +55,9 @@ fn of_children(pid: &str) -> u64 {
     children.split_whitespace().map(ticks).sum()
 }
 
-/// Hundredths of a second of processor time that a process has used.
+/// Processor time that a process has used, hundredths of a second.
 pub(crate) fn ticks(pid: &str) -> u64 {
-    // One that has just ended uses nothing.
+    // A process that has just ended uses nothing.
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return 0 };
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()

@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Fails with this code, and says all of this.
+/// Checks that a query fails with this code and reports all these texts.
 #[track_caller]
 fn fails(ended: &Ended, code: i32, said: &[&str]) {
     assert_eq!(ended.code(), code, "{}{}", ended.stdout, ended.stderr);
@@ -30,7 +30,7 @@ fn ask(trace: &Path, sql: &str) -> Ended {
 }
 
 #[test]
-fn sql_that_is_not_understood_gets_a_hint() {
+fn invalid_sql_gets_a_hint() {
     let trace = small("hints");
     for (sql, said) in [
         ("SELECT pth FROM io", &["there is no column `pth`: did you mean `path`"][..]),
@@ -68,7 +68,7 @@ fn sql_that_is_not_understood_gets_a_hint() {
 }
 
 #[test]
-fn what_is_no_trace_is_told() {
+fn invalid_trace_is_reported() {
     let place = place("none");
     fails(&ask(&place.join("nowhere"), "SELECT 1"), 1, &["is not a MIOT trace: there is no such directory"]);
     let trace = small("newer");
@@ -81,7 +81,8 @@ fn what_is_no_trace_is_told() {
     );
 }
 
-/// The rows are there, without those that could not be read; a message and the exit code report it.
+/// Checks that the readable rows are printed, and that a message and the exit code report the
+/// missing ones.
 #[track_caller]
 fn incomplete(ended: &Ended, said: &[&str]) {
     assert_eq!(ended.code(), 4, "{}", ended.stderr);
@@ -92,7 +93,7 @@ fn incomplete(ended: &Ended, said: &[&str]) {
 
 #[test]
 fn damaged_parts_are_named() {
-    // The figures are without the part: of 600 events 400 are left.
+    // Without the damaged part, 400 of 600 events remain.
     let damaged = |name: &str, harm: &dyn Fn(Vec<u8>) -> Vec<u8>, sql: &str, said: &[&str]| {
         let trace = small(name);
         let part = trace.join("events/part-000001.parquet");
@@ -100,7 +101,7 @@ fn damaged_parts_are_named() {
         let ended = ask(&trace, sql);
         incomplete(&ended, &[said, &["part-000001.parquet", "miot fsck"]].concat());
         assert!(ended.stdout.contains("400"), "{name}: {}", ended.stdout);
-        // What has nothing to do with it can still be asked.
+        // Unrelated tables can still be queried.
         assert_eq!(value(&trace, "SELECT count(*) FROM processes"), "1");
     };
     let all = "SELECT count(*), sum(result), sum(seq), max(time) FROM events";
@@ -113,7 +114,7 @@ fn damaged_parts_are_named() {
         bytes
     };
     damaged("pages", &zeroed, all, &[]);
-    // A changed bit.
+    // A flipped bit.
     let trace = small("bit");
     let part = trace.join("events/part-000001.parquet");
     let mut bytes = fs::read(&part).unwrap();
@@ -124,11 +125,11 @@ fn damaged_parts_are_named() {
     };
     incomplete(&verified(&trace, &[]), &["part-000001.parquet", "row group 0 is not what was written"]);
     incomplete(&verified(&trace, &["--verify"]), &["row group 0"]);
-    // It need not be noticed without the checksums.
+    // Without the checksums the damage may not be detected.
     let unverified = verified(&trace, &["--no-verify"]);
     assert!(unverified.stdout.contains("600") || unverified.code() != 0, "{}", unverified.stdout);
     let _ = verified(&small("no-bit"), &[]).success();
-    // Another table's columns.
+    // Columns of another table.
     let trace = small("columns");
     fs::copy(trace.join("threads/part-000000.parquet"), trace.join("events/part-000001.parquet")).unwrap();
     incomplete(&ask(&trace, all), &["part-000001.parquet", "does not have the columns of table events"]);
@@ -140,13 +141,13 @@ fn damaged_parts_are_named() {
 }
 
 #[test]
-fn a_missing_part_is_told_beside_the_figures() {
+fn missing_part_is_reported_beside_the_figures() {
     let trace = small("missing");
     fs::remove_file(trace.join("events/part-000001.parquet")).unwrap();
     let ended = ask(&trace, "SELECT count(*) FROM events");
     assert!(ended.stdout.contains("400"), "{}", ended.stdout);
     incomplete(&ended, &["part 1 of the trace is missing"]);
-    // Also if no part before it is there.
+    // Also if no earlier part exists.
     fs::remove_file(trace.join("events/part-000000.parquet")).unwrap();
     let ended = ask(&trace, "SELECT count(*) FROM events");
     assert!(ended.stdout.contains("100"), "{}", ended.stdout);
@@ -171,7 +172,7 @@ fn losses_make_figures_lower_bounds() {
 }
 
 #[test]
-fn absurd_values_and_paths_that_are_not_text_do_no_harm() {
+fn extreme_values_and_non_text_paths_do_no_harm() {
     let trace = place("absurd").join("trace");
     let mut writer = Writer::create(&trace, Options::default()).unwrap();
     common::sides(&mut writer);
@@ -184,20 +185,20 @@ fn absurd_values_and_paths_that_are_not_text_do_no_harm() {
 }
 
 #[test]
-fn a_path_of_any_bytes_is_found() {
+fn path_of_any_bytes_is_found() {
     let place = place("bytes");
     let trace = place.join("trace");
     let name = OsStr::from_bytes(b"of=na\xffme\n");
     let words = ["dd", "if=/dev/zero", "bs=10", "count=3"].map(OsStr::new);
     let _ = traced(&place, &trace, &[&words[..], &[name]].concat()).success();
-    // A backslash is LIKE's own.
+    // LIKE itself interprets a backslash.
     let sql = r"SELECT bytes FROM io WHERE layer = 'posix' AND path LIKE '%/na\\xffme%' ORDER BY time";
     assert_eq!(rows(&trace, sql), ["10", "10", "10"]);
 }
 
 /// A file gets its name when it is complete.
 #[test]
-fn a_query_that_fails_leaves_no_file() {
+fn failing_query_leaves_no_file() {
     let trace = small("no-file");
     let file = trace.with_file_name("out");
     fs::write(&file, "before").unwrap();

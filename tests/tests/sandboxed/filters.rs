@@ -1,4 +1,5 @@
-//! A program with filters of its own, which kill it for whatever it does not do itself.
+//! A program with its own seccomp filters, which kill it for every call that it does not make
+//! itself.
 
 use super::{Place, losses};
 use miot_tests::compile::compile;
@@ -9,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Ways to install a filter, and what is made with it: see `tests/programs/confined.c`.
+/// Ways to install a filter and to use it, see `tests/programs/confined.c`.
 const HOWS: [&str; 15] = [
     "not",
     "refused",
@@ -31,7 +32,7 @@ const HOWS: [&str; 15] = [
 const AFTER: usize = 300;
 const BEFORE: [usize; 2] = [0, 3];
 
-/// The program in a folder of its own.
+/// Command that runs the program in its own folder.
 fn confined(place: &Place, program: &Path, dir: &Path, how: &str, before: usize) -> Command {
     let folder = place.path.join(folder(how, before));
     fs::create_dir_all(&folder).unwrap();
@@ -55,7 +56,7 @@ fn assert_lives(ended: &Ended, how: &str, before: usize) {
 }
 
 #[test]
-fn a_dormant_hook_makes_no_call_that_is_denied() {
+fn dormant_hook_makes_no_denied_call() {
     let place = Place::new("dormant");
     let program = program(&place);
     for (how, before) in HOWS.iter().flat_map(|how| BEFORE.map(|before| (*how, before))) {
@@ -64,7 +65,7 @@ fn a_dormant_hook_makes_no_call_that_is_denied() {
 }
 
 #[test]
-fn a_confined_program_is_recorded_as_far_as_it_can_be() {
+fn confined_program_is_recorded_as_far_as_possible() {
     let place = Place::new("recorded");
     let (program, node) = (program(&place), place.node());
     for (how, before) in HOWS.iter().flat_map(|how| BEFORE.map(|before| (*how, before))) {
@@ -80,8 +81,7 @@ fn a_confined_program_is_recorded_as_far_as_it_can_be() {
     for (how, before) in HOWS.iter().flat_map(|how| BEFORE.map(|before| (*how, before))) {
         let counts = ["open", "read", "close"].map(|op| requests(how, before, op));
         let all = match how {
-            // Of the child, and of the program that is executed, nobody knows what their filter
-            // allows.
+            // The filter of the child and of the executed program is unknown.
             "exec" | "exec-errno" => before,
             "strict" => {
                 assert_eq!(counts, [before + 1, before, before], "{how}: it has no clock");
@@ -93,8 +93,8 @@ fn a_confined_program_is_recorded_as_far_as_it_can_be() {
         };
         assert_eq!(counts, [all; 3], "{how} after {before}");
     }
-    // Without a clock there are no events, and they are counted: the reads in strict mode; what two
-    // threads do.
+    // Without a clock there are no events, and they are counted: the reads in strict mode, and the
+    // requests of two threads.
     let without = BEFORE.len() * (AFTER + 2 * 3 * AFTER);
     let lost = losses(&trace);
     assert!(lost.get("no_lane").is_some_and(|count| *count >= without as u64), "{lost:?}");
@@ -102,10 +102,11 @@ fn a_confined_program_is_recorded_as_far_as_it_can_be() {
 }
 
 #[test]
-fn who_vouches_for_an_inherited_filter_is_recorded_under_it() {
+fn declared_inherited_filter_allows_recording() {
     let place = Place::new("inherited");
     let (program, node) = (program(&place), place.node());
-    // A filter that denies nothing that matters: with an error, so that a wrong word does no harm.
+    // A filter that denies nothing important, with an error, so that a wrong declaration does no
+    // harm.
     let mut denied = confined(&place, &program, &node.dir, "exec-errno", 1);
     assert_lives(&run(denied.env("MIOT_SECCOMP", "record")), "exec-errno", 1);
     let mut allowed = confined(&place, &program, &node.dir, "exec-anything", 2);
@@ -119,14 +120,14 @@ fn who_vouches_for_an_inherited_filter_is_recorded_under_it() {
             |row: &&Row| row.op == "read" && row.path.as_deref().is_some_and(|path| path.ends_with(&file));
         rows.iter().filter(of).count()
     };
-    assert_eq!(reads("exec-errno", 1), 1, "what is denied is not recorded");
+    assert_eq!(reads("exec-errno", 1), 1, "denied requests are not recorded");
     assert_eq!(reads("exec-anything", 2), 2 + 2 * AFTER);
-    assert_eq!(reads("exec-anything", 3), 3, "nobody vouches for it");
+    assert_eq!(reads("exec-anything", 3), 3, "the filter is not declared");
 }
 
 /// The kernel sends SIGXFSZ to a process that makes a file too long, and a segment is a file.
 #[test]
-fn a_limit_of_file_sizes_is_no_reason_to_die() {
+fn file_size_limit_does_not_kill_the_program() {
     let place = Place::new("limit");
     let node = place.node();
     fs::write(place.path.join("data"), "some data").unwrap();
@@ -140,10 +141,9 @@ fn a_limit_of_file_sizes_is_no_reason_to_die() {
     let _ = node.end();
 }
 
-/// `miot run` is under the same filter as what it starts, and finds out by a process that may be
-/// killed.
+/// `miot run` has the same filter as its command, and probes it with a process that may be killed.
 #[test]
-fn miot_run_finds_out_what_an_inherited_filter_allows() {
+fn miot_run_probes_an_inherited_filter() {
     let place = Place::new("run");
     let (program, hook) = (program(&place), &miot_tests::built::built().miot);
     fs::write(place.path.join("data"), "some data").unwrap();

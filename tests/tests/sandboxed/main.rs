@@ -1,5 +1,5 @@
-//! Programs that confine themselves with seccomp live with the hook as they do without it, whether
-//! a log-client is there or not, and what can be recorded of them is recorded.
+//! Programs that confine themselves with seccomp work with the hook as without it, with and without
+//! a log-client, and are recorded as far as possible.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,9 +15,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 struct Place {
-    /// On disk.
+    /// Directory on disk.
     path: PathBuf,
-    /// In shared memory; goes away with the test.
+    /// Directory in shared memory, removed with the test.
     shared: tempfile::TempDir,
 }
 
@@ -31,13 +31,13 @@ impl Place {
         Node::start(&self.path, self.shared.path())
     }
 
-    /// A MIOT directory that no log-client has made.
+    /// A MIOT directory that no log-client has created.
     fn nobody(&self) -> PathBuf {
         self.shared.path().join("nobody")
     }
 }
 
-/// What was lost, by place.
+/// Losses by place.
 fn losses(trace: &Path) -> HashMap<String, u64> {
     let mut lost = HashMap::new();
     for batch in Reader::open(trace).unwrap().table(Table::Losses).unwrap() {

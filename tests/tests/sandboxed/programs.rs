@@ -1,5 +1,5 @@
-//! Programs of Debian that confine themselves: each plain, with a dormant hook and recorded, and
-//! what comes of it compared.
+//! Debian programs that confine themselves: each run without the hook, with a dormant hook, and
+//! recorded. The results must be equal.
 
 use super::{Place, losses};
 use miot_proto::control::DIR_ENV;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-/// True, loudly, if one of these programs is not here.
+/// Returns true, with a message, if one of these programs is not installed.
 fn missing(programs: &[&str]) -> bool {
     let folders = ["/usr/bin", "/usr/sbin"];
     let here = |program: &&&str| folders.iter().any(|folder| Path::new(folder).join(program).exists());
@@ -24,37 +24,37 @@ fn missing(programs: &[&str]) -> bool {
     !gone.is_empty()
 }
 
-/// True, loudly, if the tests do not run as root.
+/// Returns true, with a message, if the tests do not run as root.
 fn no_root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("NOT TESTED: {what} with the hook: it takes root");
+        eprintln!("NOT TESTED: {what} with the hook: root is needed");
     }
     !root
 }
 
-/// A folder that every user can look into, unlike those below the target directory.
+/// Creates a folder that every user can read, unlike those below the target directory.
 fn open_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     folder
 }
 
-/// How a program is started: plainly, or with the hook and this MIOT directory.
+/// How a program is started: without the hook, or with the hook and this MIOT directory.
 type Hook<'a> = Option<&'a Path>;
 
 fn command(program: &str, hook: Hook<'_>) -> Command {
     hook.map_or_else(|| Command::new(program), |dir| preloaded(program, dir))
 }
 
-/// Does something plainly, with a dormant hook, and recorded, and compares what came of it. The
-/// events.
+/// Runs `act` without the hook, with a dormant hook, and recorded, and compares the results.
+/// Returns the events.
 fn alike<T: PartialEq + std::fmt::Debug>(name: &str, mut act: impl FnMut(Hook<'_>) -> T) -> Vec<Row> {
     let place = Place::new(name);
     let plain = act(None);
     assert_eq!(act(Some(&place.nobody())), plain, "{name} with a dormant hook");
     let node = place.node();
-    // Whichever user the program becomes.
+    // Accessible to any user that the program becomes.
     for (folder, mode) in [(place.shared.path(), 0o755), (node.dir.as_path(), 0o1777)] {
         fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
     }
@@ -79,7 +79,7 @@ fn assert_opened(rows: &[Row], end: &str) {
 }
 
 #[test]
-fn file() {
+fn file_works_with_the_hook() {
     if missing(&["file"]) {
         return;
     }
@@ -95,7 +95,7 @@ fn file() {
 }
 
 #[test]
-fn man() {
+fn man_works_with_the_hook() {
     if missing(&["man", "lexgrog", "nroff"]) {
         return;
     }
@@ -124,8 +124,8 @@ fn man() {
     assert_opened(&rows, "/page.1");
 }
 
-/// A filter as bubblewrap takes it: the instructions of a list of calls that are allowed; all
-/// others kill.
+/// Builds a filter in bubblewrap's format: instructions for a list of permitted calls. All others
+/// kill.
 fn allow_list(calls: &[i64]) -> Vec<u8> {
     type Instruction = (u16, u8, u8, u32);
     const LOAD: Instruction = (0x20, 0, 0, 0);
@@ -144,14 +144,14 @@ fn allow_list(calls: &[i64]) -> Vec<u8> {
 }
 
 #[test]
-fn bubblewrap() {
+fn bubblewrap_works_with_the_hook() {
     if missing(&["bwrap", "cat"]) {
         return;
     }
     let folder = open_folder();
     let (data, filter) = (folder.path().join("data"), folder.path().join("filter"));
     fs::write(&data, "inside\n").unwrap();
-    // What a dynamically linked `cat` makes, and no more.
+    // Exactly the calls of a dynamically linked `cat`.
     let calls = [
         libc::SYS_execve,
         libc::SYS_brk,
@@ -181,7 +181,7 @@ fn bubblewrap() {
     fs::write(&filter, allow_list(&calls)).unwrap();
     for apart in [&[][..], &["--unshare-pid", "--unshare-ipc", "--as-pid-1"]] {
         let rows = alike("bubblewrap", |hook| {
-            // The shell gives it the filter as a descriptor.
+            // The shell passes the filter as a descriptor.
             let mut bwrap = command("bash", hook);
             bwrap.args(["-c", "exec 10< \"$1\"; shift; exec \"$@\"", "bash"]).arg(&filter);
             bwrap.args(["bwrap", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]);
@@ -190,12 +190,12 @@ fn bubblewrap() {
             outcome(&ended)
         });
         assert_opened(&rows, "/filter");
-        assert!(rows.iter().all(|row| row.path.as_deref() != data.to_str()), "nobody vouches for the filter");
+        assert!(rows.iter().all(|row| row.path.as_deref() != data.to_str()), "the filter is not declared");
     }
 }
 
 #[test]
-fn a_login_with_ssh() {
+fn ssh_login_works_with_the_hook() {
     if missing(&["sshd", "ssh", "ssh-keygen"]) || no_root("sshd") {
         return;
     }
@@ -246,7 +246,7 @@ fn a_login_with_ssh() {
         let (_, said) = sshd.stop(rustix::process::Signal::TERM);
         let _ = fs::remove_file(at("known"));
         assert_eq!((ended.code(), ended.stdout.as_str()), (0, "over there\n"), "{}{said}", ended.stderr);
-        // Ports and process ids are others each time.
+        // Ports and process ids differ each time.
         let accepted = said.lines().filter(|line| line.starts_with("Accepted publickey")).count();
         (outcome(&ended), accepted)
     });
@@ -255,7 +255,7 @@ fn a_login_with_ssh() {
 }
 
 #[test]
-fn a_transfer_with_vsftpd() {
+fn vsftpd_transfer_works_with_the_hook() {
     if missing(&["vsftpd", "python3"]) || no_root("vsftpd") {
         return;
     }
@@ -273,8 +273,8 @@ fn a_transfer_with_vsftpd() {
     let content: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
     fs::write(at("root/data"), &content).unwrap();
     let mut times = 0;
-    // The sandbox of Debian 12's vsftpd kills its own session at the first transfer, hook or no
-    // hook.
+    // The sandbox of Debian 12's vsftpd kills its own session at the first transfer, with and
+    // without the hook.
     for sandbox in ["YES", "NO"] {
         let rows = alike("vsftpd", |hook| {
             let port = free_port();
@@ -306,7 +306,7 @@ fn a_transfer_with_vsftpd() {
 }
 
 #[test]
-fn chronyd() {
+fn chronyd_works_with_the_hook() {
     if missing(&["chronyd"]) || no_root("chronyd") {
         return;
     }
@@ -323,7 +323,7 @@ fn chronyd() {
                 at("drift").display()
             );
             fs::write(at("settings"), settings).unwrap();
-            // No time is set (-x); it ends by itself after a second.
+            // No time is set (-x). The program ends by itself after a second.
             let mut chronyd = command("/usr/sbin/chronyd", hook);
             let ended = run(chronyd
                 .args(["-x", "-d", "-u", "root", "-t", "1", "-F", level, "-f"])
@@ -334,7 +334,7 @@ fn chronyd() {
                 ended.stdout,
                 ended.stderr
             );
-            // Lines begin with the time.
+            // Lines start with the time.
             let said: Vec<String> = ended
                 .stderr
                 .lines()
@@ -347,7 +347,7 @@ fn chronyd() {
 }
 
 #[test]
-fn chromium() {
+fn chromium_works_with_the_hook() {
     if missing(&["chromium", "setpriv"]) {
         return;
     }
@@ -357,7 +357,7 @@ fn chromium() {
     let browse = |hook: Hook<'_>| -> Result<String, String> {
         let home = tempfile::tempdir_in("/tmp").unwrap();
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        // As nobody, where we are root: root has no sandbox.
+        // As nobody if the test runs as root, because root has no sandbox.
         let mut browser = Command::new("timeout");
         browser.args(["-k", "5", "60", "setpriv"]);
         if rustix::process::geteuid().is_root() {
@@ -383,7 +383,7 @@ fn chromium() {
     assert_opened(&rows, "/page.html");
 }
 
-/// A copy of the hook that every user can read, wherever the build is.
+/// Creates a copy of the hook that every user can read.
 fn readable_hook(folder: &Path) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock();

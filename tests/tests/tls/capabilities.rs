@@ -1,5 +1,4 @@
-//! What a log-client keeps of root: three capabilities, which are enough, and of which none is too
-//! many.
+//! Capabilities that a log-client keeps of root: three are sufficient, and each is necessary.
 
 use crate::privileges::{NOBODY, capabilities, may_be_root, status};
 use crate::site::{place, writes};
@@ -19,12 +18,12 @@ const DAEMON: u32 = 1;
 /// `CAP_DAC_OVERRIDE`, `CAP_SYS_PTRACE`, `CAP_LEASE`.
 const NEEDED: u64 = 1 << 1 | 1 << 19 | 1 << 28;
 
-/// A log-server, and a log-client of which root has made somebody else, or not; everybody's
-/// programs may record.
+/// A log-server, and a log-client that root has started and that may run as another user. Programs
+/// of all users may record.
 struct Node {
     trace: PathBuf,
     dir: PathBuf,
-    /// Where everybody may read it.
+    /// Copy of the hook that all users may read.
     hook: PathBuf,
     out: tempfile::TempDir,
     server: Background,
@@ -33,20 +32,20 @@ struct Node {
 }
 
 impl Node {
-    /// `user`: who the log-client becomes. `without`: a capability that it cannot have.
+    /// Starts a node. `user`: user of the log-client. `without`: a capability that it lacks.
     fn start(name: &str, user: Option<&str>, without: Option<&str>) -> Node {
         let place = place(name);
         let (trace, port) = (place.join("trace"), free_port());
         let server = server(port, &trace);
         let shared = tempfile::tempdir_in("/dev/shm").unwrap();
         fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        // As the log-client makes it where everybody looks for it.
+        // The log-client makes the default directory accessible to all users in the same way.
         let dir = shared.path().join("miot");
         fs::create_dir(&dir).unwrap();
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o1777)).unwrap();
         let uid = user.map_or(0, |_| NOBODY);
         chown(&dir, Some(uid), Some(uid)).unwrap();
-        // Everybody may write here, and files here are recorded.
+        // All users may write here, and files here are recorded.
         let out = tempfile::tempdir().unwrap();
         fs::set_permissions(out.path(), fs::Permissions::from_mode(0o1777)).unwrap();
         let hook = shared.path().join("libmiot_posix.so");
@@ -62,7 +61,7 @@ impl Node {
         Node { trace, dir, hook, out, server, client, _shared: shared }
     }
 
-    /// Ten writes of 512 bytes of a program of this user, run by `wrapper`.
+    /// Makes ten writes of 512 bytes by a program of this user, run by `wrapper`.
     fn dd(&self, wrapper: &[&str], user: u32) {
         let mut words: Vec<String> = wrapper.iter().map(|word| (*word).to_owned()).collect();
         words.extend(["setpriv".into(), format!("--reuid={user}"), format!("--regid={user}")]);
@@ -78,15 +77,15 @@ impl Node {
         names.filter(|name| name.to_string_lossy().ends_with(miot_proto::segment::SUFFIX)).count()
     }
 
-    /// Events that are in the trace by now.
+    /// Events in the trace so far.
     fn so_far(&self) -> Vec<Row> {
         if self.trace.join("miot-trace.json").exists() { events(&self.trace) } else { Vec::new() }
     }
 
-    /// Long enough for each file in the directory to be looked at several times.
+    /// Waits until each file in the directory has been checked several times.
     fn looks_around(&self) {
         let before = sweeps(&self.dir);
-        until("the log-client has looked around", || sweeps(&self.dir) > before + 150);
+        until("the log-client has checked all files", || sweeps(&self.dir) > before + 150);
     }
 
     fn end(self) -> Vec<Row> {
@@ -97,7 +96,7 @@ impl Node {
     }
 }
 
-/// Whether root of this machine has what a log-client keeps.
+/// True if root of this machine has the capabilities that a log-client keeps.
 fn has_what_is_needed() -> bool {
     if !may_be_root() {
         return false;
@@ -112,7 +111,7 @@ fn has_what_is_needed() -> bool {
 }
 
 #[test]
-fn a_log_client_keeps_three_capabilities_and_reads_everybody() {
+fn log_client_keeps_three_capabilities_and_reads_all() {
     if !has_what_is_needed() {
         return;
     }
@@ -135,7 +134,7 @@ fn a_log_client_keeps_three_capabilities_and_reads_everybody() {
     }
 }
 
-/// Other users' segments are theirs alone.
+/// Segments of other users are accessible only to them.
 #[test]
 fn without_dac_override_others_are_not_recorded() {
     if !has_what_is_needed() {
@@ -151,8 +150,8 @@ fn without_dac_override_others_are_not_recorded() {
     }
 }
 
-/// Where the number of a process means nothing, only the kernel can say whether it has its segment
-/// still.
+/// Where a process id has no meaning, only the kernel can report whether the process still has its
+/// segment open.
 #[test]
 fn without_lease_segments_of_foreign_namespaces_stay() {
     if !has_what_is_needed() {
@@ -161,16 +160,16 @@ fn without_lease_segments_of_foreign_namespaces_stay() {
     for (name, without, left) in [("lease", None, 0), ("lease-without", Some("lease"), 1)] {
         let node = Node::start(name, Some("nobody"), without);
         node.dd(&["unshare", "--pid", "--fork", "--kill-child"], DAEMON);
-        until("what it wrote is in the trace", || writes(&node.so_far(), "node") == 10);
+        until("its writes are in the trace", || writes(&node.so_far(), "node") == 10);
         node.looks_around();
         assert_eq!(node.segments(), left, "{name}");
         assert_eq!(writes(&node.end(), "node"), 10, "{name}");
     }
 }
 
-/// A process of root can have been anybody: only its memory shows that it has not made a segment.
+/// A process of root may have changed its user. Only its memory shows whether it created a segment.
 #[test]
-fn without_sys_ptrace_a_user_speaks_for_root() {
+fn without_sys_ptrace_a_forged_owner_is_accepted() {
     if !has_what_is_needed() {
         return;
     }
@@ -181,10 +180,10 @@ fn without_sys_ptrace_a_user_speaks_for_root() {
         forge.args([format!("--reuid={DAEMON}"), format!("--regid={DAEMON}"), "--clear-groups".into()]);
         forge.arg(env!("CARGO_BIN_EXE_hostile")).args(["forge", "7", &of_root.id().to_string(), "1"]);
         let liar = Background::start(forge.env(DIR_ENV, &node.dir));
-        until("the lie is there", || liar.printed().contains("forged"));
+        until("the forged segment exists", || liar.printed().contains("forged"));
         node.looks_around();
         drop(liar);
-        until("the lie is removed with its maker", || node.segments() == 0);
+        until("the forged segment is removed with its creator", || node.segments() == 0);
         let told = node.client.printed().contains("another user's process");
         assert_eq!(told, without.is_none(), "{name}");
         let rows = node.end();

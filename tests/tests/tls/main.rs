@@ -1,5 +1,5 @@
-//! Who may write and who may read: real daemons with certificates of `miot pki`, and everybody who
-//! should not get in.
+//! Permission to write and to read: real daemons with certificates of `miot pki`, and clients that
+//! must be refused.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

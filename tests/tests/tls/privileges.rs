@@ -1,4 +1,4 @@
-//! Who the daemons are once they run.
+//! Users that the daemons run as.
 
 use crate::site::{Papers, authority, place, server_command};
 use miot_tests::built::built;
@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Command;
 
-/// A user that every machine has and who owns nothing.
+/// A user that every machine has and that owns nothing.
 pub(crate) const NOBODY: u32 = 65534;
 
 pub(crate) fn may_be_root() -> bool {
@@ -19,7 +19,7 @@ pub(crate) fn may_be_root() -> bool {
     root
 }
 
-/// Fields of /proc/…/status, the same in all threads.
+/// Fields of /proc/…/status. They are the same in all threads.
 pub(crate) fn status(daemon: &Background) -> impl Fn(&str) -> String + use<> {
     let tasks = fs::read_dir(format!("/proc/{}/task", daemon.id())).unwrap();
     let all: Vec<String> =
@@ -41,14 +41,14 @@ pub(crate) fn capabilities(status: &impl Fn(&str) -> String, which: &str) -> u64
 }
 
 #[test]
-fn a_log_server_becomes_an_ordinary_user() {
+fn log_server_switches_to_an_ordinary_user() {
     if !may_be_root() {
         return;
     }
     let place = place("server-user");
     let (dir, port) = (place.join("pki"), free_port());
     authority(&dir);
-    // The trace must be somewhere where others may go; its directory is made for them.
+    // The trace must be in a place that other users may enter. Its directory is created for them.
     let open = tempfile::tempdir().unwrap();
     fs::set_permissions(open.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let trace = open.path().join("trace");
@@ -64,7 +64,7 @@ fn a_log_server_becomes_an_ordinary_user() {
     assert_eq!(capabilities(&status, "CapBnd"), 0);
     assert_eq!(status("NoNewPrivs"), "1");
     assert_eq!(fs::metadata(&trace).unwrap().uid(), NOBODY);
-    // Only root may read the key, which was read before.
+    // Only root may read the key, which was read earlier.
     assert!(server.printed().contains("cannot be read again"), "{}", server.printed());
     let text = server.end();
     assert!(!text.contains("running as root"), "{text}");
@@ -75,7 +75,7 @@ fn a_log_server_becomes_an_ordinary_user() {
 }
 
 #[test]
-fn a_user_that_does_not_exist() {
+fn unknown_user_is_refused() {
     let place = place("no-user");
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut client = Command::new(&built().log_client);

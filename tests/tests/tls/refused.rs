@@ -1,5 +1,5 @@
-//! Real programs with the wrong certificates: they receive the reason, and an honest node beside
-//! them notices nothing.
+//! Real programs with wrong certificates receive the reason, and a valid node beside them is not
+//! affected.
 
 use crate::site::{
     Papers, Site, authority, get, pki, place, server_command, tail_command, top_command, writes,
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use std::process::Command;
 
 #[test]
-fn log_clients_that_have_no_business_here() {
+fn wrong_log_clients_are_refused() {
     let http = free_port();
     let site = Site::with("refused", |server| {
         server.args(["--http", &format!("127.0.0.1:{http}")]);
@@ -32,7 +32,7 @@ fn log_clients_that_have_no_business_here() {
 
     let good = || site.papers("node/good");
     let wrong_authority = Papers::new(&strange, "node/other").with_authority_of(&site.pki);
-    // Refused by the log-server: exit code 3. Hopeless as seen from here: 2.
+    // Exit code 3: refused by the log-server. Exit code 2: detected by the log-client itself.
     for (node, papers, code, part) in [
         ("other", Some(wrong_authority), 3, "does not know the authority"),
         ("late", Some(site.papers("node/late")), 3, "has expired"),
@@ -53,7 +53,7 @@ fn log_clients_that_have_no_business_here() {
         let lines = server.lines().filter(|line| line.contains(part)).count();
         assert_eq!(lines, 1, "{part}: {server}");
     }
-    // Those who never called are not among them.
+    // Clients that never connected are not among them.
     until("each of them is in the metrics", || refused() >= 3);
     assert_eq!(refused(), 3);
 
@@ -65,7 +65,7 @@ fn log_clients_that_have_no_business_here() {
     });
     drop(other.stop(Signal::KILL));
 
-    // One that expires soon is served, and warned.
+    // A certificate that expires soon is accepted, with a warning.
     let soon = site.honest("soon");
     assert!(soon.printed().contains("expires soon"), "{}", soon.printed());
     site.write("soon", 5);
@@ -76,7 +76,7 @@ fn log_clients_that_have_no_business_here() {
 }
 
 #[test]
-fn readers_that_have_no_business_here() {
+fn wrong_readers_are_refused() {
     let site = Site::start("readers");
     let strange = site.place.join("strange");
     authority(&strange);
@@ -99,7 +99,7 @@ fn readers_that_have_no_business_here() {
 }
 
 #[test]
-fn a_server_that_is_not_the_one_that_was_called() {
+fn wrong_server_is_refused() {
     let place = place("elsewhere");
     let (dir, port) = (place.join("pki"), free_port());
     authority(&dir);
@@ -119,7 +119,7 @@ fn a_server_that_is_not_the_one_that_was_called() {
 }
 
 #[test]
-fn one_side_with_tls_and_the_other_without() {
+fn tls_on_one_side_only_is_reported() {
     let place = place("half");
     let (dir, port) = (place.join("pki"), free_port());
     authority(&dir);
@@ -132,7 +132,7 @@ fn one_side_with_tls_and_the_other_without() {
 }
 
 #[test]
-fn other_machines_only_with_tls_or_a_word() {
+fn remote_access_needs_tls_or_an_explicit_option() {
     let place = place("words");
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut client = Command::new(&built().log_client);

@@ -1,4 +1,4 @@
-//! New certificates for daemons that run.
+//! New certificates for running daemons.
 
 use crate::site::{Site, authority, connected, pki, writes};
 use miot_tests::process::{signal_id, until};
@@ -7,7 +7,7 @@ use miot_tls::files::certificates_of;
 use rustix::process::Signal;
 use std::fs;
 
-/// Serial number of the certificate that the log-server shows.
+/// Serial number of the certificate that the log-server presents.
 fn shown(site: &Site) -> String {
     let client = site.papers("reader/alice").client(Role::Reader);
     let stream = client.connect_blocking("localhost:0", connected(site.port)).unwrap();
@@ -20,7 +20,7 @@ fn stored(site: &Site) -> String {
 }
 
 #[test]
-fn a_server_takes_new_certificates_and_keeps_the_old_if_they_are_bad() {
+fn server_loads_valid_new_certificates_only() {
     let site = Site::start("renewed");
     let client = site.honest("good");
     site.write("good", 10);
@@ -34,7 +34,7 @@ fn a_server_takes_new_certificates_and_keeps_the_old_if_they_are_bad() {
     signal_id(site.server().id(), Signal::HUP);
     until("the new certificate is shown", || shown(&site) == second);
 
-    // A key of another pair, and nothing at all.
+    // A key of another pair, and an empty file.
     let key = site.pki.join("server/localhost.key");
     let right = fs::read(&key).unwrap();
     for (wrong, part) in [
@@ -52,20 +52,20 @@ fn a_server_takes_new_certificates_and_keeps_the_old_if_they_are_bad() {
     signal_id(site.server().id(), Signal::HUP);
     until("the next one is shown", || shown(&site) == third);
 
-    // The connection of before is as good as ever.
+    // The earlier connection still works.
     site.write("good", 20);
     let (rows, _) = site.end([client]);
     assert_eq!(writes(&rows, "good"), 30);
 }
 
 #[test]
-fn everything_can_move_to_a_new_authority() {
+fn deployment_can_move_to_a_new_authority() {
     let mut site = Site::start("moved");
     let client = site.honest("good");
     site.write("good", 10);
     until("delivered", || client.printed().contains("connected to the log-server"));
 
-    // The files are replaced where they are; the log-client received no signal.
+    // The files are replaced in place. The log-client receives no signal.
     let new = site.place.join("new");
     authority(&new);
     for file in ["ca.pem", "node/good.key", "node/good.pem", "server/localhost.key", "server/localhost.pem"] {

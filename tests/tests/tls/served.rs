@@ -1,4 +1,4 @@
-//! Those with the right papers.
+//! Clients with valid certificates.
 
 use crate::site::{Site, tail_command, writes};
 use miot_tests::process::{Background, until};
@@ -12,10 +12,10 @@ fn printed(tail: &Background) -> Vec<Row> {
 }
 
 #[test]
-fn nodes_deliver_and_a_reader_watches() {
+fn nodes_deliver_and_a_reader_follows() {
     let site = Site::start("served");
     let clients = [site.honest("good"), site.honest("other")];
-    // The papers from the environment.
+    // The certificates are named by environment variables.
     let mut tail = tail_command(site.port, None);
     let papers = site.papers("reader/alice");
     for (key, file) in ["CERTIFICATE", "KEY", "AUTHORITY"].into_iter().zip(&papers.0) {
@@ -31,7 +31,7 @@ fn nodes_deliver_and_a_reader_watches() {
         let shown = printed(&tail);
         writes(&shown, "good") > 0 && writes(&shown, "other") > 0
     });
-    // More than TLS and the network hold at a time, to a reader that is connected.
+    // More bytes than TLS and the network buffer, to a connected reader.
     let before = writes(&printed(&tail), "good");
     site.write("good", 20_000);
     until("tail shows everything", || writes(&printed(&tail), "good") >= before + 20_000);

@@ -1,4 +1,4 @@
-//! A log-server with certificates, the nodes and readers that go with it, and what they did.
+//! A log-server with certificates, and its nodes and readers.
 
 use miot_tests::built::built;
 use miot_tests::daemons::{free_port, preloaded, ready, started};
@@ -13,18 +13,18 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder of a test, empty.
+/// Creates the empty folder of a test.
 pub(crate) fn place(name: &str) -> PathBuf {
     fresh(&format!("tls-{name}"))
 }
 
-/// `miot pki`.
+/// Runs `miot pki`.
 pub(crate) fn pki(words: &[&str], dir: &Path, more: &[&str]) -> Ended {
     run(Command::new(&built().miot).arg("pki").args(words).arg(dir).args(more))
 }
 
-/// An authority in `dir` that has signed for the server `localhost`, the nodes `good` and `other`,
-/// and `alice`.
+/// Creates an authority in `dir` with certificates for the server `localhost`, the nodes `good` and
+/// `other`, and the reader `alice`.
 pub(crate) fn authority(dir: &Path) {
     let _ = pki(&["init"], dir, &[]).success();
     let _ = pki(&["server"], dir, &["--name", "localhost", "--name", "127.0.0.1"]).success();
@@ -32,12 +32,12 @@ pub(crate) fn authority(dir: &Path) {
     let _ = pki(&["reader"], dir, &["alice"]).success();
 }
 
-/// Certificate, key and authority.
+/// Files of a certificate, its key and the authority.
 #[derive(Clone, Debug)]
 pub(crate) struct Papers(pub(crate) [PathBuf; 3]);
 
 impl Papers {
-    /// Those that the authority in `dir` made for `role/name`.
+    /// Files that the authority in `dir` created for `role/name`.
     pub(crate) fn new(dir: &Path, whose: &str) -> Papers {
         let file = |end| dir.join(format!("{whose}.{end}"));
         Papers([file("pem"), file("key"), dir.join("ca.pem")])
@@ -48,14 +48,14 @@ impl Papers {
         self
     }
 
-    /// For any program of MIOT.
+    /// Options that name the files, for any program of MIOT.
     pub(crate) fn options(&self) -> Vec<String> {
         let keys = ["certificate", "key", "authority"];
         let option = |(key, file): (&str, &PathBuf)| [format!("--tls-{key}"), file.display().to_string()];
         keys.into_iter().zip(&self.0).flat_map(option).collect()
     }
 
-    /// A connection of this test's own.
+    /// TLS configuration for a connection made by the test itself.
     pub(crate) fn client(&self, role: Role) -> TlsClient {
         let [certificate, key, authority] = &self.0;
         let files = Files::new(Some(certificate), Some(key), Some(authority)).unwrap().unwrap();
@@ -65,7 +65,7 @@ impl Papers {
 
 pub(crate) struct Site {
     pub(crate) place: PathBuf,
-    /// What `miot pki` made.
+    /// Directory of `miot pki`.
     pub(crate) pki: PathBuf,
     pub(crate) port: u16,
     pub(crate) trace: PathBuf,
@@ -78,7 +78,7 @@ impl Site {
         Site::with(name, |_| {})
     }
 
-    /// The same with more to say to the log-server.
+    /// Starts a site with further settings of the log-server.
     pub(crate) fn with(name: &str, more: impl FnOnce(&mut Command)) -> Site {
         let place = place(name);
         let (pki, trace, port) = (place.join("pki"), place.join("trace"), free_port());
@@ -94,7 +94,7 @@ impl Site {
         self.server.as_ref().unwrap()
     }
 
-    /// Stops the log-server and starts the next one.
+    /// Stops the log-server and starts a new one.
     pub(crate) fn restart(&mut self) {
         self.server.take().unwrap().end();
         let papers = self.papers("server/localhost");
@@ -118,29 +118,29 @@ impl Site {
         command
     }
 
-    /// A log-client that has made its control page.
+    /// Starts a log-client and waits until it has created its control page.
     pub(crate) fn client(&self, node: &str, papers: &Papers) -> Background {
         started(&mut self.client_command(node, Some(papers)), &self.dir(node))
     }
 
-    /// A log-client with the papers that are its own.
+    /// Starts a log-client with its own certificate.
     pub(crate) fn honest(&self, node: &str) -> Background {
         self.client(node, &self.papers(&format!("node/{node}")))
     }
 
-    /// A log-client that ends by itself.
+    /// Runs a log-client that ends by itself.
     pub(crate) fn ended(&self, node: &str, papers: Option<&Papers>) -> Ended {
         run(&mut self.client_command(node, papers))
     }
 
-    /// `count` writes of 512 bytes on a node.
+    /// Makes `count` writes of 512 bytes on a node.
     pub(crate) fn write(&self, node: &str, count: usize) {
         let mut dd = preloaded("dd", &self.dir(node));
         let out = format!("of={}", self.place.join(format!("out-{node}")).display());
         let _ = run(dd.args(["if=/dev/zero", "bs=512", &format!("count={count}"), &out])).success();
     }
 
-    /// Stops the log-clients and the log-server. The trace, and the log of the latter.
+    /// Stops the log-clients and the log-server. Returns the trace and the log of the log-server.
     pub(crate) fn end(self, clients: impl IntoIterator<Item = Background>) -> (Vec<Row>, String) {
         for client in clients {
             let text = client.end();
@@ -153,7 +153,7 @@ impl Site {
         (events(&trace), text)
     }
 
-    /// Nothing of any key was printed.
+    /// Checks that no part of any key was printed.
     pub(crate) fn no_secrets(&self, text: &str) {
         no_secrets(&self.place, text);
     }
@@ -181,12 +181,12 @@ pub(crate) fn server_command(port: u16, trace: &Path, papers: Option<&Papers>) -
     command
 }
 
-/// `miot tail -f` on the log-server at this port.
+/// Command `miot tail -f` for the log-server at this port.
 pub(crate) fn tail_command(port: u16, papers: Option<&Papers>) -> Command {
     reader(&["tail", "-f", "--format", "json"], port, papers)
 }
 
-/// `miot top`, once, of the log-server at this port.
+/// Command `miot top`, once, for the log-server at this port.
 pub(crate) fn top_command(port: u16, papers: Option<&Papers>) -> Command {
     reader(&["top", "--format", "json"], port, papers)
 }
@@ -198,14 +198,14 @@ fn reader(words: &[&str], port: u16, papers: Option<&Papers>) -> Command {
     miot
 }
 
-/// A TCP connection with the log-server, with a watchdog.
+/// Opens a TCP connection to the log-server, with a watchdog.
 pub(crate) fn connected(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(miot_tests::process::WATCHDOG)).unwrap();
     stream
 }
 
-/// What the HTTP listener of this machine answers without TLS.
+/// Answer of the HTTP listener of this machine without TLS.
 pub(crate) fn get(port: u16, path: &str) -> String {
     let mut stream = connected(port);
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -215,7 +215,7 @@ pub(crate) fn get(port: u16, path: &str) -> String {
     answer
 }
 
-/// Writes of 512 bytes on a node.
+/// Number of writes of 512 bytes on a node.
 pub(crate) fn writes(rows: &[Row], node: &str) -> usize {
     rows.iter().filter(|row| row.node == node && row.op == "write" && row.result == 512).count()
 }

@@ -1,4 +1,5 @@
-//! Peers that are no programs of MIOT: liars with a certificate, garbage, and those who stall.
+//! Peers that are not programs of MIOT: false claims with a valid certificate, garbage, and
+//! stalling peers.
 
 use crate::site::{Papers, Site, connected, get, pki, writes};
 use miot_proto::wire::{
@@ -10,7 +11,7 @@ use miot_tests::process::until;
 use miot_tls::Role;
 use std::io::{Read, Write as _};
 
-/// What a log-client of `node` says first, and a process and a stream of its own.
+/// First message of a log-client of `node`, with a process and a stream.
 fn introduction(node: &str, role: Wanted) -> Vec<u8> {
     let hello = Message::Hello { greeting: GREETING, version: VERSION, role, node: node.into(), session: 7 };
     let key = ProcessKey { boot: 1, nonce: 2, pid: 3 };
@@ -34,7 +35,7 @@ fn introduction(node: &str, role: Wanted) -> Vec<u8> {
     bytes
 }
 
-/// The next message, if there is one.
+/// Receives the next message, if there is one.
 fn receive(stream: &mut impl Read) -> Option<Message> {
     let mut header = [0; FRAME_HEADER];
     stream.read_exact(&mut header).ok()?;
@@ -44,7 +45,7 @@ fn receive(stream: &mut impl Read) -> Option<Message> {
     Some(Message::from_payload(&payload, crc).unwrap())
 }
 
-/// What a log-server says to these bytes from the holder of a certificate.
+/// Answer of a log-server to these bytes from the owner of a certificate.
 fn answer(site: &Site, papers: &Papers, own: Role, bytes: &[u8]) -> Option<Message> {
     let client = papers.client(own);
     let mut stream = client.connect_blocking("localhost:0", connected(site.port)).unwrap();
@@ -54,7 +55,7 @@ fn answer(site: &Site, papers: &Papers, own: Role, bytes: &[u8]) -> Option<Messa
 }
 
 #[test]
-fn nobody_speaks_for_another() {
+fn certificate_is_valid_only_for_its_owner() {
     let site = Site::start("liars");
     let _ = pki(&["node"], &site.pki, &["Other"]).success();
     let clients = [site.honest("good"), site.honest("other")];
@@ -72,9 +73,9 @@ fn nobody_speaks_for_another() {
         let Some(Message::Refused { reason, .. }) = said else { panic!("{name} as {wanted:?}: {said:?}") };
         assert!(reason.contains(part), "{reason}");
         let said_in_log = || site.server().printed().contains(part);
-        until("the log says it too", said_in_log);
+        until("the log contains it as well", said_in_log);
     }
-    // The same bytes from the right one are taken.
+    // The same bytes from the right owner are accepted.
     let said = answer(&site, &site.papers("node/Other"), Role::Node, &introduction("Other", Wanted::Node));
     assert!(matches!(said, Some(Message::Welcome { .. })), "{said:?}");
 
@@ -86,8 +87,8 @@ fn nobody_speaks_for_another() {
 }
 
 #[test]
-fn who_stalls_at_the_page_gives_the_place_back() {
-    /// Those that are served at a time.
+fn stalled_page_requests_release_their_places() {
+    /// Number of requests that are served at a time.
     const PLACES: usize = 128;
     let http = free_port();
     let site = Site::with("stalled-page", |server| {
@@ -99,7 +100,7 @@ fn who_stalls_at_the_page_gives_the_place_back() {
         stream
     };
     let stalled: Vec<_> = (0..PLACES + 8).map(stall).collect();
-    // Its turn comes after theirs.
+    // This request waits for those before it.
     let answer = get(http, "/healthz");
     assert!(answer.ends_with("ok\n"), "{answer}");
     for mut stream in stalled {
@@ -111,7 +112,7 @@ fn who_stalls_at_the_page_gives_the_place_back() {
 }
 
 #[test]
-fn garbage_before_and_after_the_handshake() {
+fn garbage_around_the_handshake_does_no_harm() {
     let site = Site::start("garbage");
     let client = site.honest("good");
     let hello = introduction("good", Wanted::Node);
@@ -131,7 +132,7 @@ fn garbage_before_and_after_the_handshake() {
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
-        // A reset is as good as an end.
+        // A reset is accepted as an end.
         let _ = stream.read_to_end(&mut answer);
         if bytes == hello {
             let Some(Message::Refused { reason, .. }) = receive(&mut answer.as_slice()) else {
@@ -152,7 +153,7 @@ fn garbage_before_and_after_the_handshake() {
 }
 
 #[test]
-fn who_stalls_holds_nobody_up_and_is_put_out() {
+fn stalled_peers_delay_no_node_and_are_disconnected() {
     let site = Site::with("stalled", |server| {
         server.env("MIOT_SERVER_CONNECTIONS", "4");
     });
@@ -163,13 +164,13 @@ fn who_stalls_holds_nobody_up_and_is_put_out() {
         stream
     };
     let stalled: Vec<_> = (0..30).map(stall).collect();
-    // Among them a node delivers, within their time.
+    // Meanwhile a node delivers, before the stalled peers time out.
     let good = site.honest("good");
     site.write("good", 10);
     until("the node is connected", || good.printed().contains("connected to the log-server"));
 
-    // More than may be there without a word: who has waited longest makes room, and nodes come
-    // through.
+    // More than the permitted number of silent peers: the one that has waited longest is
+    // disconnected, and nodes connect.
     let more: Vec<_> = (0..300).map(stall).collect();
     let other = site.honest("other");
     until("another node is connected", || other.printed().contains("connected to the log-server"));

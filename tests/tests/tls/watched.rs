@@ -1,4 +1,4 @@
-//! Those with the right papers who look: `miot top`, and the page in a browser.
+//! Readers with valid certificates: `miot top`, and the page in a browser.
 
 use crate::site::{Site, top_command};
 use miot_tests::browser::{Browser, home, show_certificates};
@@ -10,7 +10,7 @@ use miot_tests::tmux::Terminal;
 use serde_json::Value;
 
 #[test]
-fn a_reader_watches_the_cluster() {
+fn reader_watches_the_cluster() {
     let site = Site::start("top");
     let clients = [site.honest("good"), site.honest("other")];
     let alice = site.papers("reader/alice");
@@ -18,8 +18,8 @@ fn a_reader_watches_the_cluster() {
         let mut top = top_command(site.port, Some(&alice));
         serde_json::from_str(&run(top.args(["--window", "all"])).success().stdout).unwrap()
     };
-    // It counts while somebody asks.
-    until("what is written is counted", || {
+    // Counting is active only while a reader queries it.
+    until("the writes are counted", || {
         site.write("good", 10);
         top()["cluster"]["bytes_written"].as_u64() >= Some(5120)
     });
@@ -36,7 +36,7 @@ fn a_reader_watches_the_cluster() {
 }
 
 #[test]
-fn a_reader_looks_at_the_page() {
+fn reader_opens_the_page() {
     let Some(room) = Namespaces::new(&["--mount"]) else { return };
     let http = free_port();
     let site = Site::with("page", |server| {
@@ -45,8 +45,8 @@ fn a_reader_looks_at_the_page() {
     let url = format!("https://localhost:{http}/");
     show_certificates(&room, &url);
     let mut stranger = Browser::of(&room, &home(&site.place.join("stranger"), &site.pki, None));
-    // To Chromium a connection is there before its certificate was looked at: it may only see that
-    // it has ended.
+    // To Chromium the connection exists before the server has checked the certificate, so it may
+    // only see that the connection has ended.
     until("a stranger receives the reason", || {
         let refused = stranger.open(&url).unwrap_err();
         let why = refused.contains("CLIENT_AUTH");
@@ -61,7 +61,7 @@ fn a_reader_looks_at_the_page() {
     alice.click("a[href='#nodes']");
     alice.shows("document.querySelector('#health tr[data-node=other]') !== null");
     alice.click("a[href='#tail']");
-    until("what is written appears", || {
+    until("the writes appear", || {
         site.write("good", 1);
         alice.value("[...document.querySelectorAll('#tail-rows tr')].some((row) => row.cells[6].textContent === '512')")
             == true

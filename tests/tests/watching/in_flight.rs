@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 
 #[test]
-fn a_request_that_hangs_on_a_node_is_seen_at_the_log_server() {
+fn hanging_request_of_a_node_is_shown_at_the_log_server() {
     let (place, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
     let node = Node::start(place.path(), shared.path());
     // Wide enough for whole paths.

@@ -1,5 +1,5 @@
-//! A running log-server: `miot top` and the page in a browser show what `miot stat` says of the
-//! trace, and what happens.
+//! A running log-server: `miot top` and the page in a browser show the figures of `miot stat`, and
+//! current events.
 
 use miot_tests::browser::Browser;
 use miot_tests::built::built;
@@ -38,7 +38,7 @@ impl Site {
         self.server.take().unwrap().end();
     }
 
-    /// Starts the next one.
+    /// Starts a new log-server.
     fn go_on(&mut self) {
         self.server = Some(served(self.port, self.http, &self.trace));
     }
@@ -47,7 +47,7 @@ impl Site {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Of the page.
+    /// Address of the page.
     fn url(&self) -> String {
         format!("http://127.0.0.1:{}/", self.http)
     }
@@ -66,7 +66,7 @@ impl Site {
         self.dir.path().join(name).display().to_string()
     }
 
-    /// A traced program that writes to `name` on request.
+    /// Starts a traced program that writes to `name` on request.
     fn program(&self, name: &str) -> Steered {
         Steered::start(preloaded(env!("CARGO_BIN_EXE_steered"), &self.node).arg(self.path(name)))
     }
@@ -81,17 +81,17 @@ fn json(command: &mut Command) -> Value {
     serde_json::from_str(&run(command).success().stdout).unwrap()
 }
 
-/// An element has the number.
+/// Expression: an element shows the number.
 fn has(selector: &str, number: &Value) -> String {
     format!("document.querySelector({selector:?})?.dataset.value === '{number}'")
 }
 
-/// The text of an element contains this.
+/// Expression: the text of an element contains `text`.
 fn says(selector: &str, text: &str) -> String {
     format!("document.querySelector({selector:?})?.textContent.includes({text:?}) ?? false")
 }
 
-/// So many elements can be seen.
+/// Expression: this number of elements is visible.
 fn count(selector: &str, number: usize) -> String {
     format!(
         "[...document.querySelectorAll({selector:?})].filter((e) => e.checkVisibility()).length === {number}"
@@ -99,7 +99,7 @@ fn count(selector: &str, number: usize) -> String {
 }
 
 #[test]
-fn top_and_the_page_show_what_is_in_the_trace() {
+fn top_and_the_page_show_the_trace() {
     let site = Site::start();
     let file = site.dir.path().join("written");
     let mut dd = preloaded("dd", &site.node);
@@ -138,7 +138,7 @@ fn top_and_the_page_show_what_is_in_the_trace() {
     let _ = terminal.shows("ready>");
 }
 
-/// A row of the tail is about this write of a byte.
+/// Expression: a row of the tail shows this write of one byte.
 fn tells(path: &str, offset: u64) -> String {
     format!(
         "[...document.querySelectorAll({ROWS:?})].map((row) => [...row.cells].map((cell) => cell.textContent))
@@ -147,7 +147,7 @@ fn tells(path: &str, offset: u64) -> String {
     )
 }
 
-/// Of the tail.
+/// Selector of the rows of the tail.
 const ROWS: &str = "#tail-rows tbody tr";
 
 fn rows(browser: &mut Browser) -> u64 {
@@ -156,7 +156,7 @@ fn rows(browser: &mut Browser) -> u64 {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario from start to end")]
-fn a_visitor_clicks_through_the_page_and_it_asks_nobody_else() {
+fn page_works_and_contacts_no_other_server() {
     let site = Site::start();
     let (mut first, mut second) = (site.program("first"), site.program("second"));
     let _ = first.tell("pwrite 30");
@@ -182,7 +182,7 @@ fn a_visitor_clicks_through_the_page_and_it_asks_nobody_else() {
     browser.click("a[href='#processes']");
     browser.shows(&count("#rows td[data-column=pid]", 2));
 
-    // Sorted by a click on a column, the other way by a second one, and only some rows.
+    // One click on a column sorts, a second one reverses the order, and a filter selects rows.
     browser.click("a[href='#files']");
     let row = |name: &str| format!("#rows tr[data-name='{}']", site.path(name));
     let above = |upper: &str, lower: &str| {
@@ -202,7 +202,7 @@ fn a_visitor_clicks_through_the_page_and_it_asks_nobody_else() {
     browser.shows(&count("#rows tbody tr", 1));
     browser.shows(&count(&row("second"), 1));
 
-    // What happens appears in the tail: all of it, then one file alone, then nothing for a while.
+    // New events appear in the tail: all of them, then those of one file, then none for a while.
     browser.click("a[href='#tail']");
     browser.shows(&count("#tail", 1));
     let (mut of_first, mut of_second) = (30, 20);
@@ -253,14 +253,14 @@ fn a_visitor_clicks_through_the_page_and_it_asks_nobody_else() {
     browser.click("#tail-form button:not([type])");
     browser.shows(&says("#tail-state", "there is no layer `nonsense`; there are "));
 
-    // Nobody else was asked.
+    // No other server was contacted.
     let elsewhere = |browser: &Browser| -> Vec<String> {
         let asked = browser.asked().iter();
         asked.filter(|url| !url.starts_with(&site.url()) && *url != "about:blank").cloned().collect()
     };
     assert!(browser.asked().iter().any(|url| url.contains("/api/events")), "{:?}", browser.asked());
     assert_eq!(elsewhere(&browser), Vec::<String>::new());
-    // The page could not even if it wanted to; another one can, and is seen to.
+    // The page could not contact another server. Another page can, which the log detects.
     let _ = browser.complaints();
     let other = format!("http://localhost:{}/", site.http);
     let ask = format!("fetch({other:?}, {{ mode: 'no-cors' }}).then(() => 'answered', () => 'forbidden')");
@@ -273,7 +273,7 @@ fn a_visitor_clicks_through_the_page_and_it_asks_nobody_else() {
 }
 
 #[test]
-fn top_and_the_page_outlive_the_log_server() {
+fn top_and_the_page_survive_a_log_server_restart() {
     let mut site = Site::start();
     let mut program = site.program("file");
     let terminal = Terminal::new(120, 24);
@@ -292,7 +292,7 @@ fn top_and_the_page_outlive_the_log_server() {
     assert!(away.contains("log-server"), "{away}");
     browser.shows(&says("#state", "no answer: "));
     browser.shows(&says("#tail-state", "no connection; trying again"));
-    // Keys are answered meanwhile.
+    // Keys work meanwhile.
     terminal.keys(&["6"]);
     let _ = terminal.shows("[6 operations]");
 
@@ -300,7 +300,7 @@ fn top_and_the_page_outlive_the_log_server() {
     let _ = terminal.shows("? help  q quit");
     browser.shows(&says("#state", "1 of 1 nodes connected"));
     let before = rows(&mut browser);
-    until("the tail goes on", || {
+    until("the tail continues", || {
         let _ = program.tell("pwrite 1");
         rows(&mut browser) > before
     });

@@ -1,4 +1,4 @@
-//! Watching: `miot top` on a terminal, and the numbers it shows.
+//! `miot top` on a terminal, and its figures.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod in_flight;

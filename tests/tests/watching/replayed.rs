@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A trace of a program that writes three files of which one is the largest, reads them, and asks
-/// for one that is not there.
+/// Creates a trace of a program that writes three files, of which one is the largest, reads them,
+/// and opens one that does not exist.
 fn trace() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("trace");
@@ -33,7 +33,7 @@ fn top(trace: &Path, terminal: &Terminal, words: &str) {
 }
 
 #[test]
-fn the_numbers_are_those_of_stat() {
+fn figures_equal_those_of_stat() {
     let (_dir, trace) = trace();
     let stat = json(&miot(&["stat", "--format", "json", "--files", "1000"], &trace));
     let top = json(&miot(&["top", "--once", "--format", "json"], &trace));
@@ -68,7 +68,7 @@ fn the_numbers_are_those_of_stat() {
 }
 
 #[test]
-fn keys_sizes_and_the_end() {
+fn keys_and_sizes_work() {
     let (_dir, trace) = trace();
     let terminal = Terminal::new(80, 24);
     top(&trace, &terminal, "--window all --speed 100x");
@@ -86,7 +86,7 @@ fn keys_sizes_and_the_end() {
     terminal.keys(&["/"]);
     terminal.line("FILE-");
     let _ = terminal.shows("1-3 of 3 ");
-    // To the column of what was written, as it is the third from the operations on.
+    // To the column of bytes written, the third after the operations.
     terminal.keys(&["Right", "Right"]);
     let _ = terminal.shows("WRITTEN▼");
     let files = || -> Vec<char> {
@@ -136,7 +136,7 @@ fn keys_sizes_and_the_end() {
 }
 
 #[test]
-fn a_signal_gives_the_terminal_back() {
+fn signal_restores_the_terminal() {
     let (_dir, trace) = trace();
     let terminal = Terminal::new(80, 24);
     terminal.line("echo before");
@@ -150,7 +150,7 @@ fn a_signal_gives_the_terminal_back() {
 }
 
 #[test]
-fn it_ends_with_its_terminal() {
+fn top_ends_with_its_terminal() {
     let (_dir, trace) = trace();
     let terminal = Terminal::new(80, 24);
     top(&trace, &terminal, "");
@@ -164,9 +164,9 @@ fn it_ends_with_its_terminal() {
 }
 
 #[test]
-fn speed_pause_and_since() {
+fn speed_pause_and_since_work() {
     let (_dir, trace) = trace();
-    // A thousandth of the speed: hours for what takes a second.
+    // At a thousandth of the speed, one second takes hours.
     let terminal = Terminal::new(80, 24);
     top(&trace, &terminal, "--speed 0.001x --no-color");
     let _ = terminal.shows("1/1000x");
@@ -187,7 +187,7 @@ fn speed_pause_and_since() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_said() {
+fn unsupported_input_is_refused() {
     let (dir, trace) = trace();
     let nothing = run(Command::new(&built().miot).arg("top").arg(dir.path()));
     assert_eq!(nothing.code(), 1);

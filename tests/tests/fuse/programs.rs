@@ -23,7 +23,7 @@ fn git_keeps_a_repository() {
              git init -q repository; cd repository
              cp -r {0}/proto {0}/docs .
              git add -A; git -c user.name=a -c user.email=a@b commit -qm first
-             git mv docs papers; echo more >> papers/trace.md; git rm -rq proto/tests
+             git mv docs papers; echo more >> papers/reference/trace.md; git rm -rq proto/tests
              git -c user.name=a -c user.email=a@b commit -qam second
              git checkout -q HEAD~1; git checkout -q -; git gc -q; git fsck --strict; git status --porcelain; git log --oneline | wc -l",
             root().display()

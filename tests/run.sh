@@ -23,6 +23,11 @@ if [ "$(id -u)" = 0 ] && ! others_may_enter; then
 fi
 export PATH="$PWD/target/tools/bin:$PATH"
 
+free=$(df --output=avail -BG . | tail -1 | tr -dc 0-9)
+if [ "$free" -lt 16 ] && [ ! -d target/debug ]; then
+    echo "run.sh: $free GiB are free here, and build and tests need 16 GiB: tests may fail for lack of space" >&2
+fi
+
 # A build server builds everything once: incremental files cost time, and old targets cost disk space.
 if [ "${CI:-}" = true ]; then export CARGO_INCREMENTAL=0; fi
 discard() { [ "${CI:-}" != true ] || rm -rf "$@"; }

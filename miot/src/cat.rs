@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             if left == 0 {
                 break;
             }
-            left -= printer.print(&batch?, left, matcher.rows())?;
+            left -= printer.print(&batch?, left, &matcher.rows())?;
         }
         printer.flush()?;
     }

@@ -60,7 +60,7 @@ fn local(
     dir: &Path,
     arguments: &Arguments,
     matcher: &Matcher,
-    printer: &mut RowPrinter<Out>,
+    printer: &mut RowPrinter<'_>,
 ) -> anyhow::Result<ExitCode> {
     // Start to follow before reading the last lines, so that no event is missed in between. Events
     // that both read are printed once, by position.
@@ -84,7 +84,7 @@ fn local(
                 missed = follower.missed();
             }
             for batch in follower.poll()? {
-                printer.print(&batch, u64::MAX, matcher.rows())?;
+                printer.print(&batch, u64::MAX, &matcher.rows())?;
             }
             printer.flush()?;
             unread::report_unread();
@@ -122,13 +122,13 @@ impl LastRows {
         }
     }
 
-    fn print(mut self, matcher: &Matcher, printer: &mut RowPrinter<Out>) -> anyhow::Result<()> {
+    fn print(mut self, matcher: &Matcher, printer: &mut RowPrinter<'_>) -> anyhow::Result<()> {
         if let Some(first) = self.batches.front_mut() {
             let skip = self.rows.saturating_sub(self.lines).min(first.num_rows());
             *first = first.slice(skip, first.num_rows() - skip);
         }
         for batch in &self.batches {
-            printer.print(batch, u64::MAX, matcher.rows())?;
+            printer.print(batch, u64::MAX, &matcher.rows())?;
         }
         Ok(printer.flush()?)
     }
@@ -138,7 +138,7 @@ fn remote(
     address: &str,
     arguments: &Arguments,
     matcher: &Matcher,
-    printer: &mut RowPrinter<Out>,
+    printer: &mut RowPrinter<'_>,
 ) -> anyhow::Result<ExitCode> {
     let mut stream = connect(address, &arguments.tls, Role::Tail, None)?;
     let filter = &arguments.filter;
@@ -155,7 +155,7 @@ fn remote(
         match receive(&mut *stream)? {
             Message::Rows { arrow } => {
                 for batch in arrow_ipc::reader::StreamReader::try_new(arrow.as_slice(), None)? {
-                    printer.print(&batch?, u64::MAX, matcher.rows())?;
+                    printer.print(&batch?, u64::MAX, &matcher.rows())?;
                 }
                 printer.flush()?;
             }

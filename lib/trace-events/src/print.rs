@@ -10,32 +10,42 @@ use serde::Serialize;
 use std::io::{self, Write};
 
 /// Prints batches of events in the schema of [`miot_trace_store::schema::rows`].
-#[derive(Debug)]
-pub struct RowPrinter<W: Write> {
-    out: Output<W>,
+///
+/// The type of the writer is not a parameter, so that the code is compiled here, with the
+/// optimization of this crate, and not in the commands.
+pub struct RowPrinter<'w> {
+    out: Output<'w>,
+    /// Buffer for one line.
+    line: Vec<u8>,
     columns: Vec<&'static Column>,
     header_due: bool,
     /// `Some` to print the times of the nodes.
     node_times: Option<Corrections>,
 }
 
-#[derive(Debug)]
-enum Output<W: Write> {
-    Text(W),
-    Json(W),
-    Csv(Box<csv::Writer<W>>),
+enum Output<'w> {
+    Text(Box<dyn Write + 'w>),
+    Json(Box<dyn Write + 'w>),
+    Csv(Box<csv::Writer<Box<dyn Write + 'w>>>),
 }
 
-impl<W: Write> RowPrinter<W> {
+impl std::fmt::Debug for RowPrinter<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("RowPrinter").finish_non_exhaustive()
+    }
+}
+
+impl<'w> RowPrinter<'w> {
     /// Returns a printer. With `node_times` it prints the nodes' own times instead of the merged
     /// ones.
-    pub fn new(out: W, format: Format, node_times: Option<Corrections>) -> Self {
+    pub fn new(out: impl Write + 'w, format: Format, node_times: Option<Corrections>) -> Self {
+        let out: Box<dyn Write + 'w> = Box::new(out);
         let (out, is_csv) = match format {
             Format::Text => (Output::Text(out), false),
             Format::Json => (Output::Json(out), false),
             Format::Csv => (Output::Csv(Box::new(csv::Writer::from_writer(out))), true),
         };
-        RowPrinter { out, columns: COLUMNS.iter().collect(), header_due: is_csv, node_times }
+        RowPrinter { out, line: Vec::new(), columns: COLUMNS.iter().collect(), header_due: is_csv, node_times }
     }
 
     /// Restricts the output to these columns, in this order. [`Format::Text`] ignores columns.
@@ -53,7 +63,7 @@ impl<W: Write> RowPrinter<W> {
         &mut self,
         batch: &RecordBatch,
         limit: u64,
-        is_wanted: impl Fn(&EventColumns<'_>, usize) -> bool,
+        is_wanted: &dyn Fn(&EventColumns<'_>, usize) -> bool,
     ) -> io::Result<u64> {
         self.header()?;
         let columns = row::columns(batch)?;
@@ -90,11 +100,17 @@ impl<W: Write> RowPrinter<W> {
 
     fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
         match &mut self.out {
-            Output::Text(out) => writeln!(out, "{}{}", LineHead(row), LineTail(row))?,
+            Output::Text(out) => {
+                self.line.clear();
+                writeln!(self.line, "{}{}", LineHead(row), LineTail(row))?;
+                out.write_all(&self.line)?;
+            }
             Output::Json(out) => {
-                let mut json = serde_json::Serializer::new(&mut *out);
+                self.line.clear();
+                let mut json = serde_json::Serializer::new(&mut self.line);
                 serialize_columns(row, self.columns.iter().copied(), &mut json)?;
-                writeln!(out)?;
+                self.line.push(b'\n');
+                out.write_all(&self.line)?;
             }
             Output::Csv(lines) => {
                 let mut digits = itoa::Buffer::new();

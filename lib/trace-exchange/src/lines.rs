@@ -24,16 +24,20 @@ pub fn column(name: &str) -> Result<&'static Column, UnknownColumn> {
 
 /// Writes events, one per line.
 #[derive(Debug)]
-pub struct Lines<W: Write> {
-    printer: RowPrinter<W>,
+pub struct Lines<'w> {
+    printer: RowPrinter<'w>,
 }
 
-impl<W: Write> Lines<W> {
+impl<'w> Lines<'w> {
     /// Starts the output. `columns` are the columns to write, in this order; all if it is empty.
     ///
     /// # Errors
     /// Errors of writing.
-    pub fn new(to: W, format: Format, columns: Vec<&'static Column>) -> io::Result<Lines<W>> {
+    pub fn new(
+        to: impl Write + 'w,
+        format: Format,
+        columns: Vec<&'static Column>,
+    ) -> io::Result<Lines<'w>> {
         let mut printer = RowPrinter::new(to, format, None);
         if !columns.is_empty() {
             printer = printer.with_columns(columns);
@@ -47,7 +51,7 @@ impl<W: Write> Lines<W> {
     /// # Errors
     /// Errors of writing; missing columns.
     pub fn add(&mut self, batch: &RecordBatch) -> io::Result<()> {
-        self.printer.print(batch, u64::MAX, |_, _| true).map(drop)
+        self.printer.print(batch, u64::MAX, &|_, _| true).map(drop)
     }
 
     /// Flushes the output.

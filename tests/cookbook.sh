@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# Runs the commands of docs/guide/cookbook with small sizes, and checks that each finding and figure that a page names
-# is in the trace.
+# Runs the commands of docs/guide/cookbook with small sizes, and checks that the trace has each
+# finding and figure that a page names.
+#
 #   tests/cookbook.sh               all pages
-#   tests/cookbook.sh late slurm    only these: loader, late, checkpoint, server, tracers, slurm, pages
-# MIOT_BIN: folder of the binaries; without it they are built. COOKBOOK_KEEP=yes leaves traces and outputs.
-# DARSHAN_PYTHON: a Python with PyDarshan; default: the one that tests/setup.sh makes.
-# Parts that need a program that is not installed (MPICH, strace, babeltrace2, PyDarshan) are skipped, with a message.
+#   tests/cookbook.sh late slurm    only these: loader, late, checkpoint, server, tracers, slurm,
+#                                   pages
+#
+# MIOT_BIN: folder of the binaries; without it they are built. COOKBOOK_KEEP=yes keeps traces and
+# outputs. DARSHAN_PYTHON: a Python with PyDarshan; default: the one that tests/setup.sh installs.
+# Parts that need a missing program (MPICH, strace, babeltrace2, PyDarshan) are skipped with a
+# message.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -19,12 +23,12 @@ fi
 MIOT_BIN=$(realpath "$MIOT_BIN")
 # Programs of Debian: wrappers of other installations (pyenv) would be traced as well.
 export PATH=$MIOT_BIN:/usr/bin:$PATH
-# What the environment of this script names would be in the traces.
+# Jobs and directories in the environment of this script would be in the traces.
 unset SLURM_JOB_ID SLURM_PROCID MIOT_DIR MIOT_JOB LD_PRELOAD
 
 top=$(mktemp -d "${TMPDIR:-/tmp}/miot-cookbook-XXXXXX")
 memory=$(mktemp -d /dev/shm/miot-cookbook-XXXXXX)
-# Number of the job of `slurm`: no other job has it.
+# Number of the job of `slurm`, which no other job has.
 number=$((1000000 + $$))
 started=()
 end() {
@@ -55,7 +59,7 @@ than() { awk "BEGIN { exit !($1 $2 $3) }" || fail "$4: $1 is not $2 $3"; }
 there() { command -v "$1" > /dev/null || { say "SKIPPED: $2 ($1 is not installed)"; return 1; }; }
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
-# --- training-waits-for-data.md -------------------------------------------------------------------------
+# --- training-waits-for-data.md -------------------------------------------------------------------
 loader() {
     idle() { figure 'it["definitions"][2]["idle"] / it["definitions"][2]["total"]' miot stat "$1" --show idle --format json; }
     python3 "$programs/loader.py" make data --samples 2048
@@ -75,7 +79,7 @@ loader() {
     [ -s loader-plots/activity.svg ] || fail "the report has no plot of idle times"
 }
 
-# --- one-rank-is-late.md --------------------------------------------------------------------------------
+# --- one-rank-is-late.md --------------------------------------------------------------------------
 late() {
     there mpicc.mpich "one rank is late" && there mpiexec.mpich "one rank is late" || return 0
     ranks() { figure "it['rows'][0]['$2']" miot stat "$1" --by file --view ranks --path '**/out.dat' --layer mpi-io --format json; }
@@ -91,7 +95,7 @@ late() {
     grep -q 'time in mpi-io' late-plots/ranks.svg || fail "the plot of ranks is not of MPI-IO"
 }
 
-# --- slow-checkpoint.md ---------------------------------------------------------------------------------
+# --- slow-checkpoint.md ---------------------------------------------------------------------------
 checkpoint() {
     local small=(--steps 1 --size 4194304)
     has "small pieces" '^1 checkpoints of 4 MiB' \
@@ -109,7 +113,7 @@ checkpoint() {
     python3 "$programs/checkpoint.py" checkpoints "${small[@]}" --piece 1048576 --sync each > /dev/null
 }
 
-# --- overloaded-file-server.md --------------------------------------------------------------------------
+# --- overloaded-file-server.md --------------------------------------------------------------------
 server() {
     local port http hook server since
     local clients=() jobs=()
@@ -129,7 +133,7 @@ server() {
     job n1 101 write shared --seconds 3; job n1 102 read shared --seconds 3
     job n2 103 write shared --seconds 3; job n2 104 poll shared --stats 10000
     wait "${jobs[@]}"
-    # The seconds that are over.
+    # Only complete seconds count.
     sleep 1.5
     has "jobs" '^ +[0-9.]+k? .* 104$' miot top "127.0.0.1:$port" --once --view jobs
     [ "$(miot top "127.0.0.1:$port" --once --view jobs | awk '/ JOB$/ { getline; print $NF }')" = 104 ] ||
@@ -149,7 +153,7 @@ server() {
     has "trace" '^good: ' miot fsck site
 }
 
-# --- from-other-tracers.md ------------------------------------------------------------------------------
+# --- from-other-tracers.md ------------------------------------------------------------------------
 tracers() {
     local poll=(python3 "$programs/job.py" poll polled --stats 2000 --every 0) darshan count
     mkdir polled
@@ -163,7 +167,7 @@ tracers() {
         has "imported findings" '^metadata_storm: ' miot stat with-strace --show findings
         has "imported findings" '^redundant_stats: ' miot stat with-strace --show findings
     fi
-    # The table.
+    # Commands of the table.
     has "--ops" '/part-000$' eval 'miot run -q -o opens --ops open,openat -- "${poll[@]}" && miot cat opens --op open,openat'
     has "--path" '/part-007$' miot cat with-miot --path '**/part-007' -n 1
     has "failed" '"result":-2' miot cat with-miot --format json
@@ -185,8 +189,9 @@ tracers() {
     fi
 }
 
-# --- slurm-without-root.md ------------------------------------------------------------------------------
-# Slurm is played by scripts: two nodes on this machine, two tasks on each. They set the variables that Slurm sets.
+# --- slurm-without-root.md ------------------------------------------------------------------------
+# Scripts simulate Slurm: two nodes on this machine, two tasks on each, with the variables that
+# Slurm sets.
 slurm() {
     local code=0
     mkdir -p cluster home job
@@ -232,7 +237,7 @@ SRUN
     for rank in 0 1; do has "ranks of one node" "^$rank +posix" miot stat one --by rank --view usage --layer posix; done
 }
 
-# --- the pages themselves -------------------------------------------------------------------------------
+# --- the pages themselves -------------------------------------------------------------------------
 pages() {
     local page picture
     for page in "$root"/docs/guide/cookbook/*.md; do

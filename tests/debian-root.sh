@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a small Debian in a folder, once: tests boot it (systemd-nspawn) and install packages into it. Needs root,
-# debootstrap, and the Debian mirror of this machine.
+# Creates a small Debian in a folder, once. Tests boot it (systemd-nspawn) and install packages into
+# it. Needs root, debootstrap, and the Debian mirror of this machine.
 #   tests/debian-root.sh FOLDER
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,6 +19,6 @@ as_root debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus bookwo
     { tail -5 "$root.log" >&2 && exit 1; }
 as_root rm -rf "$root/var/cache/apt/archives" "$root/var/lib/apt/lists"
 echo '127.0.0.1 localhost' | as_root tee "$root/etc/hosts" > /dev/null
-# The test that boots a machine names it.
+# The test that boots a machine sets its name.
 as_root rm -f "$root/etc/hostname" "$root/etc/machine-id"
 as_root touch "$root/etc/machine-id" "$root/made"

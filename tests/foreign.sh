@@ -1,18 +1,24 @@
 #!/usr/bin/env bash
-# Programs of other people, each plain and hooked in the same run: results are compared, and the trace must be complete.
-#   tests/foreign.sh                    all, for long (nightly)
-#   tests/foreign.sh --short            what runs on every change, in little time
+# Third-party programs, each run without and with the hook: results are compared, and the trace must
+# be complete.
+#
+#   tests/foreign.sh                    all programs, long runs (nightly)
+#   tests/foreign.sh --short            the programs of every change, short runs
 #   tests/foreign.sh git postgresql     only these; also with --short
 #   tests/foreign.sh --list             their names
 #   tests/foreign.sh --present ...      installs nothing
-# MIOT_BIN: folder of the binaries; without it they are built. MIOT_FOREIGN_KEEP=yes leaves traces and outputs.
+#
+# MIOT_BIN: folder of the binaries; without it they are built. MIOT_FOREIGN_KEEP=yes keeps traces
+# and outputs.
 #
 # A program is a file tests/foreign/NAME.sh, which sets:
-#   packages   of Debian
-#   ready      function, optional: installs what else it needs; fails where that cannot be had, and says why
-#   user       optional: who it runs as when this runs as root
-#   work       function: runs in an empty folder and prints its result, which is the same in each run; FOREIGN_SHORT=yes: briefly
-#   compare    optional: `tests`, if the result is lines of `ok NAME`: each that is there plain must be there hooked
+#   packages   Debian packages
+#   ready      function, optional: installs further requirements; fails with a message if it cannot
+#   user       optional: user to run as when this script runs as root
+#   work       function: runs in an empty folder and prints its result, which is the same in each
+#              run; FOREIGN_SHORT=yes: short run
+#   compare    optional: `tests`, if the result is lines of `ok NAME`: each line of the plain run
+#              must be in the result with the hook
 #   in_short   yes, if it belongs to --short
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -36,7 +42,7 @@ for word; do
     esac
 done
 export FOREIGN_SHORT FOREIGN_PRESENT
-# Made here once per clone: Python environments, programs built from source.
+# Installed once per clone: Python environments, programs built from source.
 export FOREIGN_TOOLS=$root/target/tools
 if [ ${#names[@]} -eq 0 ]; then
     for file in tests/foreign/*.sh; do
@@ -45,7 +51,7 @@ if [ ${#names[@]} -eq 0 ]; then
     done
 fi
 
-# --- what is needed -----------------------------------------------------------------------------------
+# --- what is needed -------------------------------------------------------------------------------
 mapfile -t wanted < <(for name in "${names[@]}"; do (. "tests/foreign/$name.sh"; printf '%s\n' "${packages[@]}"); done | sort -u)
 mapfile -t wanted < <(missing "${wanted[@]}")
 if [ ${#wanted[@]} -gt 0 ] && [ "$FOREIGN_PRESENT" = no ]; then
@@ -61,19 +67,20 @@ if [ -z "${MIOT_BIN:-}" ]; then
     MIOT_BIN=$root/target/debug
 fi
 
-# Where other users find it, too.
+# A place that other users can read, too.
 top=$(mktemp -d "${TMPDIR:-/tmp}/miot-foreign-XXXXXX")
 keep() { [ "${MIOT_FOREIGN_KEEP:-no}" = yes ]; }
 trap 'keep || rm -rf "$top"' EXIT
 chmod 755 "$top"
 mkdir "$top/bin"
-# Links, where the file system allows: debug builds are large.
+# Hard links where the file system permits: debug builds are large.
 cp --link "$MIOT_BIN/miot" "$MIOT_BIN"/libmiot_{posix,mpi}.so "$top/bin/" 2> /dev/null ||
     cp "$MIOT_BIN/miot" "$MIOT_BIN"/libmiot_{posix,mpi}.so "$top/bin/"
 cp -r tests/foreign "$top/programs"
 
-# --- one run ------------------------------------------------------------------------------------------
-# once NAME HOW [wrapper]: leaves HOW.result, HOW.code, HOW.errors, HOW.seconds in the program's folder.
+# --- one run --------------------------------------------------------------------------------------
+# once NAME HOW [wrapper]: writes HOW.result, HOW.code, HOW.errors, HOW.seconds to the program's
+# folder.
 once() {
     local name=$1 how=$2 place=$top/$1 begun=$SECONDS code=0
     # The same path in both runs.
@@ -92,7 +99,7 @@ once() {
     echo $((SECONDS - begun)) > "$place/$how.seconds"
 }
 
-# What differs between the two runs; empty if nothing does.
+# Prints the differences between the two runs; empty if there are none.
 differences() {
     local place=$1
     if [ "$compare" = tests ]; then
@@ -105,7 +112,7 @@ differences() {
     fi
 }
 
-# Events and lost ones of a trace, and whether it is good.
+# Prints events and losses of a trace, and whether it is valid.
 checked() {
     "$top/bin/miot" fsck --format json "$1" 2>&1 | /usr/bin/python3 -c '
 import json, sys
@@ -114,7 +121,7 @@ print(report["events"], report["lost"], "problems" if report["problems"] or repo
         echo "- - unreadable"
 }
 
-# --- all ----------------------------------------------------------------------------------------------
+# --- all ------------------------------------------------------------------------------------------
 failed=0 rows=()
 for name in "${names[@]}"; do
     packages=() user= compare=diff

@@ -1,6 +1,5 @@
 #!/bin/sh
-# The compiler as cargo calls it for tests/fuzz.sh: counts what is covered in our own crates, and
-# only there.
+# Compiler wrapper for tests/fuzz.sh: adds coverage instrumentation to the crates of MIOT only.
 coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
     -Cllvm-args=-sanitizer-coverage-trace-compares"

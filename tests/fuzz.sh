@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets with AddressSanitizer and coverage, and runs them from their seeds.
+#
 #   tests/fuzz.sh                      all targets, 15 seconds each
 #   tests/fuzz.sh segment 3600         one target, an hour
-#   MIOT_SEED=7 tests/fuzz.sh wire     the same mutations again
-# What was found to be of interest is kept in target/fuzz/corpus and is where the next run starts; an input that
-# fails is written to target/fuzz/artifacts, and `tests/fuzz.sh TARGET FILE` runs that one again.
+#   MIOT_SEED=7 tests/fuzz.sh wire     repeats the same mutations
+#
+# Interesting inputs are kept in target/fuzz/corpus, from which the next run starts. A failing input
+# is written to target/fuzz/artifacts, and `tests/fuzz.sh TARGET FILE` runs it again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 chosen=${1:-all} seconds=${2:-15}
@@ -12,7 +14,7 @@ host=x86_64-unknown-linux-gnu
 targets=(batch control dxt lane miller segment session spool strace trace wire)
 [ "$chosen" = all ] || targets=("$chosen")
 
-# Address sanitizer and coverage are there in every compiler, behind a switch for unstable features.
+# Every compiler has address sanitizer and coverage, behind a switch for unstable features.
 export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target/fuzz
 export RUSTFLAGS="--cfg fuzzing -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer"
 export RUSTC_WORKSPACE_WRAPPER=$PWD/tests/fuzz-rustc.sh
@@ -21,7 +23,7 @@ for target in "${targets[@]}"; do binaries+=(--bin "$target"); done
 cargo build --quiet --locked --profile fuzz --package miot-fuzz --features libfuzzer --target "$host" "${binaries[@]}"
 bin=$CARGO_TARGET_DIR/$host/fuzz
 
-# What targets write; it goes with this run, however it ends.
+# Directory for files of the targets, removed at the end of this run, even after a failure.
 TMPDIR=$(mktemp -d /dev/shm/miot-fuzz.XXXXXX)
 export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
@@ -31,7 +33,7 @@ if [ -e "$seconds" ]; then
     exit
 fi
 "$bin/seeds" "$CARGO_TARGET_DIR/seeds"
-# One target from its seeds. Prints when it has ended, as several run beside one another.
+# Runs one target from its seeds. Prints its output at the end, because several run in parallel.
 run_target() {
     local target=$1 seed=${MIOT_SEED:-$((RANDOM * 32768 + RANDOM))}
     local corpus=$CARGO_TARGET_DIR/corpus/$target artifacts=$CARGO_TARGET_DIR/artifacts/$target/

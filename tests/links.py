@@ -1,5 +1,5 @@
-"""Checks that links, anchors and paths of source files exist: `links.py BOOK DOCS PAGE…`, in the pages of the
-rendered site and in the Markdown files of the repository."""
+"""Checks that links and anchors have a target: `links.py BOOK DOCS PAGE…`, in the pages of the
+rendered site and in the Markdown files of the repository outside it."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class Page(HTMLParser):
-    """Anchors of a rendered page, and the links of its main part."""
+    """Returns the anchors of a rendered page, and the links of its main part."""
 
     def __init__(self, text):
         super().__init__()
@@ -26,7 +26,7 @@ class Page(HTMLParser):
 
 
 def rendered(book):
-    """Problems of the site."""
+    """Yields problems of the site."""
     pages = {}
     for folder, _, names in os.walk(book):
         for name in names:
@@ -44,7 +44,7 @@ def rendered(book):
                 target = os.path.normpath(os.path.join(os.path.dirname(path), unquote(parts.path)))
             if os.path.isdir(target):
                 target = os.path.join(target, "index.html")
-            # What the site's own frame links to.
+            # Pages that the frame of the site links to.
             if os.path.basename(target) in ("print.html", "toc.html"):
                 continue
             if not os.path.exists(target):
@@ -54,7 +54,7 @@ def rendered(book):
 
 
 def anchors(text):
-    """Anchors of the headings of a Markdown file, as GitHub and mdBook make them."""
+    """Returns the anchors of the headings of a Markdown file, as GitHub and mdBook create them."""
     found = set()
     for heading in re.findall(r"^#+ +(.*)$", re.sub(r"```.*?```", "", text, flags=re.S), flags=re.M):
         heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
@@ -63,7 +63,7 @@ def anchors(text):
 
 
 def markdown(path):
-    """Problems of a Markdown file: links to files of the repository."""
+    """Yields problems of a Markdown file: links to files of the repository."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.S)):

@@ -1,4 +1,4 @@
-# Debian packages, for the scripts that set up. They define `say`.
+# Functions for Debian packages, sourced by setup scripts, which define `say`.
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"
@@ -9,7 +9,7 @@ as_root() {
     fi
 }
 
-# Of the packages named, those that are not installed, one a line.
+# Prints those of the named packages that are not installed, one per line.
 missing() {
     local package
     for package; do
@@ -23,7 +23,7 @@ install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" > /dev/null
 }
 
-# Stops the services that came with these packages, just installed: tests start their own.
+# Stops services of packages that were just installed, because tests start their own.
 stop_services() {
     [ -d /run/systemd/system ] || return 0
     local package service

@@ -7,7 +7,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 chosen=${1:-all} failed=0
 wants() { [ "$chosen" = all ] || [ "$chosen" = "$1" ]; }
-# Texts that people read. The style guide itself quotes what it rules out.
+# Files to check. The style guide itself quotes the words that it rules out.
 texts() { git ls-files "$@" | grep -vE '^(docs/dev/style\.md|tests/prose\.sh|Cargo\.lock|fuzz/corpus/)'; }
 
 if wants words; then
@@ -36,7 +36,7 @@ fi
 if wants site; then
     if command -v mdbook > /dev/null; then
         rm -rf target/book
-        # A warning is a page that is missing, or a summary that cannot be read.
+        # A warning means a missing page, or a summary that cannot be parsed.
         if ! mdbook build > target/book.log 2>&1 || grep -E 'WARN|ERROR' target/book.log; then
             cat target/book.log
             failed=1

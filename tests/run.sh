@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# All checks and tests of MIOT; installs what they need. Needs cargo, and root or sudo the first time.
+# Runs all checks and tests of MIOT and installs their requirements. Needs cargo, and root or sudo
+# the first time.
+#
 #   tests/run.sh                   everything
 #   tests/run.sh truth order       only the tests whose names contain one of the words
-# At the end: minutes per step, the twenty slowest tests, the summary of the test runner.
+#
+# Prints at the end: minutes per step, the twenty slowest tests, the summary of the test runner.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Tests run programs of the clone as other users, who may not be allowed to enter its folder (below /root, for
-# instance). Root then goes on with the clone mounted where everybody may.
+# Tests run programs of the clone as other users, who may not be permitted to enter its folder (e.g.
+# below /root). In that case root continues with the clone mounted at a place that all users may
+# enter.
 others_may_enter() {
     local folder=$PWD
     while [ "$folder" != / ]; do
@@ -28,7 +32,8 @@ if [ "$free" -lt 16 ] && [ ! -d target/debug ]; then
     echo "run.sh: $free GiB are free here, and build and tests need 16 GiB: tests may fail for lack of space" >&2
 fi
 
-# A build server builds everything once: incremental files cost time, and old targets cost disk space.
+# A build server builds everything once: incremental files cost time, and old targets cost disk
+# space.
 if [ "${CI:-}" = true ]; then export CARGO_INCREMENTAL=0; fi
 discard() { [ "${CI:-}" != true ] || rm -rf "$@"; }
 
@@ -49,11 +54,11 @@ report() {
     awk -v s=$SECONDS 'BEGIN { printf "%6.1f  in all\n", s / 60 }'
     if [ -s $log/junit.xml ]; then
         printf '\n== the twenty slowest tests, seconds ==\n'
-        # A here-document, and not a pipe into `head`, which would end `sort` with a signal.
+        # A here-document, not a pipe into `head`, which would end `sort` with a signal.
         sed -n 's/.*<testcase name="\([^"]*\)" classname="\([^"]*\)".* time="\([0-9.]*\)".*/\3  \2 \1/p' $log/junit.xml |
             sort -rn | awk 'NR <= 20 { printf "%7.1f  %s %s\n", $1, $2, $3 }'
     fi
-    # The runner's own last lines, last.
+    # The summary of the test runner comes last.
     [ ! -s $log/output ] || { echo && sed -n '/^ *Summary /,$p; /^test result: /p' $log/output; }
 }
 trap report EXIT
@@ -95,14 +100,16 @@ if [ $# = 0 ]; then
     fi
 
     step "build, with lints"
-    # Clippy is a compiler: called by cargo in its place it checks and builds at once, where `cargo clippy` would go
-    # through all dependencies a second time. The variables are those with which `cargo clippy` calls it.
+    # Clippy is a compiler. Called by cargo as the compiler, it checks and builds at once, whereas
+    # `cargo clippy` would process all dependencies a second time. The variables are those that
+    # `cargo clippy` sets.
     RUSTC_WORKSPACE_WRAPPER=$(dirname "$(rustup which rustc 2> /dev/null || command -v rustc)")/clippy-driver
     export RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 else
     step "build"
 fi
-# As the tests are built below: other targets have other features, and everything would be built twice.
+# With the same targets as the tests below: other targets have other features, and everything would
+# be built twice.
 cargo build --workspace --lib --bins --tests --examples --locked --quiet
 export MIOT_TESTS_BUILT=1
 

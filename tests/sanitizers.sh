@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Real threads, real segments and a real log-client under the compiler's sanitizers.
+# Runs real threads, real segments and a real log-client under the compiler's sanitizers.
+#
 #   tests/sanitizers.sh             both
 #   tests/sanitizers.sh thread      ThreadSanitizer: data races
 #   tests/sanitizers.sh address     AddressSanitizer: wrong accesses, leaks
-# ThreadSanitizer sees only a part. The log-client reads segments with system calls: the other side of a lane is for
-# tests/loom.sh. The standard library has no instrumentation, so every wait for another thread in it (tokio) would be
-# reported as a race: tests of the whole log-client run under AddressSanitizer only.
-# C programs under AddressSanitizer: tests/tests/capi.rs.
+#
+# ThreadSanitizer covers only a part. The log-client reads segments with system calls, so the other
+# side of a lane is checked by tests/loom.sh. The standard library has no instrumentation, so every
+# wait for another thread in it (tokio) would be reported as a race: tests of the whole log-client
+# run under AddressSanitizer only. tests/tests/capi.rs runs C programs under AddressSanitizer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 chosen=${1:-all}
-# Sanitizers are there in every compiler, behind a switch for unstable features.
+# Every compiler has the sanitizers, behind a switch for unstable features.
 export RUSTC_BOOTSTRAP=1
 
 run_tests() {
@@ -26,7 +28,7 @@ fi
 
 if [ "$chosen" != thread ]; then
     echo "sanitizers: address"
-    # With the flags of tests/fuzz.sh, so that most of the build is there.
+    # With the flags of tests/fuzz.sh, to reuse most of its build.
     CARGO_TARGET_DIR=target/fuzz \
         RUSTFLAGS="--cfg fuzzing -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer" \
         run_tests --test delivery

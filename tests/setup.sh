@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Installs what the tests need and is missing: Debian packages, Python packages in environments of their own, some
-# cargo tools, a small Debian to boot. Can be run again at any time; does nothing when nothing is missing.
+# Installs missing requirements of the tests: Debian packages, Python packages in separate
+# environments, some cargo tools, a small Debian to boot. It can be run again at any time and does
+# nothing if nothing is missing.
 #
-# All but the Debian packages is kept once per machine, below $MIOT_TEST_CACHE (default ~/.cache/miot-tests), and every
-# clone has links to it in target/. Each version has a folder of its own, so clones of different commits share it.
+# Everything except the Debian packages is kept once per machine, below $MIOT_TEST_CACHE (default
+# ~/.cache/miot-tests), and every clone has links to it in target/. Each version has its own folder,
+# so clones of different commits share the cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,23 +14,25 @@ say() { echo "setup: $*"; }
 # shellcheck source=packages.sh
 . tests/packages.sh
 
-# --- Debian -----------------------------------------------------------------------------------------
+# --- Debian ---------------------------------------------------------------------------------------
 packages=(
     strace fio sqlite3 tar make python3 python3-venv gcc g++ libc6-dev pkg-config libcap2-bin tmux procps chromium
-    libnss3-tools openssl # a browser's certificates
+    libnss3-tools openssl # certificates of a browser
     librsvg2-bin # plots of a report as pictures
-    mpich environment-modules e2fsprogs # jobs, ways to trace a node, devices
+    mpich environment-modules e2fsprogs # jobs, node-wide tracing, devices
     libaio-dev liburing-dev # asynchronous I/O
-    dbench stress-ng acl # other people's tests of file systems
+    dbench stress-ng acl # third-party tests of file systems
     libmpich-dev openmpi-bin libopenmpi-dev gfortran # MPI programs in C and Fortran
     libpnetcdf-dev # a library that sets a view for each request
-    lttng-tools liblttng-ust-dev babeltrace2 # the benchmarks' peers
-    python3-bt2 # what babeltrace2 finds in an export
-    iproute2 prometheus # networks of tests' own; promtool
-    glusterfs-server glusterfs-client libglusterfs-dev liburcu-dev uuid-dev # a file system with a client to trace
-    openssh-server openssh-client chrony vsftpd bubblewrap file man-db groff-base # programs that confine themselves
-    postgresql redis-server nginx-light wrk curl libpython3.11-testsuite # programs of other people
-    debootstrap systemd-container dpkg-dev   # packages, installed into a Debian that is booted
+    lttng-tools liblttng-ust-dev babeltrace2 # peers of the benchmarks
+    python3-bt2 # babeltrace2's library, to read exports
+    iproute2 prometheus # networks of the tests; promtool
+    # a file system with a client to trace
+    glusterfs-server glusterfs-client libglusterfs-dev liburcu-dev uuid-dev
+    # programs that confine themselves
+    openssh-server openssh-client chrony vsftpd bubblewrap file man-db groff-base
+    postgresql redis-server nginx-light wrk curl libpython3.11-testsuite # third-party programs
+    debootstrap systemd-container dpkg-dev   # packages, installed into a booted Debian
 )
 command -v git > /dev/null || packages+=(git)
 mapfile -t wanted < <(missing "${packages[@]}")
@@ -41,18 +45,18 @@ fi
 
 cache=${MIOT_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/miot-tests}
 mkdir -p "$cache" target
-# Two clones do not install at the same time.
+# Prevents two clones from installing at the same time.
 exec 9> "$cache/lock"
 flock 9
 
-# link FOLDER NAME: target/NAME leads to FOLDER.
+# link FOLDER NAME: makes target/NAME a link to FOLDER.
 link() {
     [ "$(readlink "target/$2")" = "$1" ] && return
     rm -rf "target/$2"
     ln -s "$1" "target/$2"
 }
 
-# --- Python -------------------------------------------------------------------------------------------
+# --- Python ---------------------------------------------------------------------------------------
 # python NAME "PACKAGES" [options of pip]
 python() {
     local made
@@ -67,16 +71,16 @@ python() {
     fi
     link "$made" "$1"
 }
-# Readers of Arrow and Parquet, servers that keep files, and the check of spelling.
+# Readers of Arrow and Parquet, file servers, and the spelling checker.
 python test-venv "pyarrow==26.0.1 duckdb==1.5.6 pandas==3.1.1 moto[server]==5.2.5 WsgiDAV==4.3.5 cheroot==11.1.2
     codespell==2.4.3"
-# Real Darshan logs, and Darshan's own reader, without what it draws pictures with.
+# Real Darshan logs, and Darshan's own reader, without its dependencies for plots.
 python test-darshan \
     "darshan==3.5.0 cffi==2.1.1 pycparser==3.12 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0" --no-deps
 
-# --- cargo tools ----------------------------------------------------------------------------------------
-# Built without optimization: that is a fifth of the time, and they do not work hard.
-# `|| say`: without them tests/run.sh does with less, and says so.
+# --- cargo tools ----------------------------------------------------------------------------------
+# Built without optimization, which takes a fifth of the time and is fast enough. `|| say`: without
+# them tests/run.sh skips steps with a message.
 mkdir -p "$cache/tools/bin"
 link "$cache/tools" tools
 # tool NAME VERSION [options of cargo install]
@@ -96,11 +100,11 @@ tool cargo-nextest 0.9.143
 tool cargo-deb 3.8.0
 tool cargo-machete 0.9.2
 tool mdbook 0.5.4 --no-default-features
-# Other people's tests of file systems.
+# Third-party tests of file systems.
 tool fsx 0.3.2
 tool pjdfstest 0.2.2
 rm -rf "$cache/build"
 
-# --- a small Debian to boot ---------------------------------------------------------------------------
+# --- a small Debian to boot -----------------------------------------------------------------------
 bash tests/debian-root.sh "$cache/debian-root" || say "no small Debian could be made: the packages are not tested" >&2
 link "$cache/debian-root" debian-root

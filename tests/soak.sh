@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Long runs of what runs briefly on every change: faults at random, for as long as there is time.
+# Long versions of the tests that run briefly on every change: random faults for a given time.
+#
 #   tests/soak.sh                       each for ten minutes
 #   tests/soak.sh oracle torture        only these
 #   tests/soak.sh --minutes 240 oracle  four hours
 #   tests/soak.sh --damage oracle       files are damaged as well
-# MIOT_SEED, which each prints, gives the same kind of run again. Needs what tests/setup.sh installs.
+#
+# MIOT_SEED, which each run prints, repeats the same kind of run. Needs the programs that
+# tests/setup.sh installs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/target/tools/bin:$PATH"
@@ -25,11 +28,11 @@ done
 [ ${#names[@]} -gt 0 ] || names=("${all[@]}")
 
 bash tests/setup.sh
-# Built with optimization: millions of events are judged.
+# Built with optimization, because millions of events are judged.
 cargo build --workspace --exclude miot-query --lib --bins --tests --release --locked --quiet
 export MIOT_TESTS_BUILT=1
 
-# Not with tests/nextest.toml, which ends what takes long.
+# Without tests/nextest.toml, which kills long tests.
 tests() { cargo nextest run --workspace --exclude miot-query --release --locked --no-capture "$@"; }
 run() {
     case "$1" in

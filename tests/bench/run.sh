@@ -1,15 +1,19 @@
 #!/bin/sh
-# Measures what MIOT costs, beside the floor and beside its peers.
+# Measures the cost of MIOT, compared with the floor and with its peers.
 #
-#   tests/bench/run.sh                 everything (about 37 minutes on two processors), and docs/dev/performance.md
-#   tests/bench/run.sh op hook         only these: op threads drain idle startup hook mpi apps fuse gluster pipeline nodes bytes sync
-#                                      streams recovery delay fsstats replay simulate bench estimate paper analysis
-#   tests/bench/run.sh --quick         everything, about six minutes: the figures are rough, the page is left alone
-#   tests/bench/run.sh --report        only the page, from the last results in target/bench/*.json
-#   tests/bench/run.sh --help          the other flags
+#   tests/bench/run.sh             everything (about 37 minutes on two processors), and writes
+#                                  docs/dev/performance.md
+#   tests/bench/run.sh op hook     only these: op threads drain idle startup hook mpi apps fuse
+#                                  gluster pipeline nodes bytes sync streams recovery delay fsstats
+#                                  replay simulate bench estimate paper analysis
+#   tests/bench/run.sh --quick     everything, about six minutes: the figures are rough, the page
+#                                  is unchanged
+#   tests/bench/run.sh --report    only the page, from the last results in target/bench/*.json
+#   tests/bench/run.sh --help      the other flags
 #
-# tests/bench/setup.sh installs what is missing; it is called here. What is not available is skipped with a message.
-# `apps` and `fuse` make file systems of their own, for which they have to be root. The machine should do nothing else meanwhile.
+# The script calls tests/bench/setup.sh, which installs missing programs. Unavailable ones are
+# skipped with a message. `apps` and `fuse` create file systems of their own and need root. The
+# machine should be idle otherwise.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -28,8 +32,8 @@ case " $* " in
 	;;
 esac
 tests/bench/setup.sh || echo "run.sh: not everything could be installed" >&2
-# Together, as packages that are built by themselves have other features and so are built twice. A part that does
-# not build is missed by the benchmarks that need it, not by the others.
+# Built together, because packages that are built separately have other features and are built
+# twice. If a part does not build, only the benchmarks that need it fail.
 parts="miot-hook-fuse miot-capi miot-hook-posix miot-hook-mpi miot-log-client miot-log-server miot"
 # shellcheck disable=SC2046
 if ! build $(printf -- '--package %s ' miot-bench $parts); then
@@ -39,7 +43,8 @@ if ! build $(printf -- '--package %s ' miot-bench $parts); then
 	done
 fi
 
-# By itself, because its engine takes many minutes to build; not if only others are named.
+# Built separately, because its engine takes many minutes to build, and only if a named benchmark
+# needs it.
 for word; do
 	case $word in
 	analysis) named=analysis && break ;;
@@ -48,7 +53,7 @@ for word; do
 done
 [ "${named-}" = others ] || build --package miot-query || echo "run.sh: miot-query does not build" >&2
 
-# Not replaced by the driver, so that what it leaves behind is removed even when it is killed.
+# Not with exec, so that the leftovers of the driver are removed even if it is killed.
 if [ $# = 0 ]; then
 	"$bench" op threads drain idle startup hook mpi apps fuse gluster pipeline nodes bytes sync streams recovery delay fsstats replay simulate bench estimate paper analysis --report &
 else

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the benchmarks need beyond what tests/setup.sh does: the peers, the file systems, the counters.
-# Can be run again at any time; does nothing when nothing is missing. What cannot be installed is left to the
-# benchmarks, each of which says what it goes without.
+# Installs the programs that the benchmarks need in addition to tests/setup.sh: the peers, the file
+# systems, the counters. It can be run again at any time and does nothing if nothing is missing.
+# Each benchmark reports what it skips because a program could not be installed.
 set -euo pipefail
 
 say() { echo "bench setup: $*"; }
@@ -20,13 +20,13 @@ mapfile -t wanted < <(missing "${packages[@]}")
 if [ ${#wanted[@]} -gt 0 ]; then
     say "installing ${wanted[*]}"
     update || say "the package lists are old" >&2
-    # One after the other if not together: a package that is not available does not stop the others.
+    # One by one if not together, so that an unavailable package does not stop the others.
     install "${wanted[@]}" || for package in "${wanted[@]}"; do
         install "$package" || say "$package CANNOT BE INSTALLED" >&2
     done
 fi
 
-# A GlusterFS volume is served under the host's own name.
+# A GlusterFS volume is served under the name of the host.
 name=$(cat /proc/sys/kernel/hostname)
 if ! getent hosts "$name" > /dev/null; then
     say "adding $name to /etc/hosts"

@@ -1,6 +1,6 @@
-//! Makes the pictures of screens in `docs/images` from real runs, for developers who change a
-//! screen and then looks at them. `cargo run -p miot-tests --example pictures`, or with the names
-//! of some, e.g. `report.png`.
+//! Creates the pictures of screens in `docs/images` from real runs, for developers who change a
+//! screen. `cargo run -p miot-tests --example pictures` creates all; arguments select some, e.g.
+//! `report.png`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// So long programs run before `miot top` and the page are drawn: half of the seconds that their
-/// numbers are of.
+/// Run time of the programs before `miot top` and the page are drawn: half of the seconds that
+/// their rates cover.
 const LOADED: Duration = Duration::from_secs(5);
 
 fn main() {
@@ -41,7 +41,7 @@ fn open(browser: &mut Browser, page: &Path) {
     browser.shows("document.readyState === 'complete'");
 }
 
-/// The report of fio, which writes in bursts, reads at random and every other block.
+/// The report of fio, which writes in bursts and reads random and alternate blocks.
 fn report(place: &Path) {
     let (folder, trace, page) = (place.join("data"), place.join("fio"), place.join("fio.html"));
     std::fs::create_dir(&folder).unwrap();
@@ -55,7 +55,7 @@ fn report(place: &Path) {
     let mut browser = Browser::start();
     open(&mut browser, &page);
     browser.picture(None, &picture("report.png"));
-    // Nothing but the accesses, so that they are on the screen.
+    // Only the accesses, so that they fit the screen.
     let _ = browser.value(
         "document.querySelectorAll('main > :not(#accesses), header, footer').forEach((e) => e.remove())",
     );
@@ -69,7 +69,7 @@ fn watching(place: &Path) {
     let mut server = server_command(&address, &place.join("trace"));
     let _server = ready(server.arg("--http").arg(format!("127.0.0.1:{http}")));
     let _client = client(port, "node-1", &node);
-    // It ends with its directory, whatever becomes of this program.
+    // The script ends when its directory is removed, even if this program fails.
     let script = "for n in 1 2 3 4 5 6 7 8; do
             (while [ -d \"$PWD\" ]; do dd if=/dev/zero of=data-$n bs=${n}k count=50; cat data-* > all-$n; rm -f data-$n; done) &
         done; wait";

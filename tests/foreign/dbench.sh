@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# dbench: the load of a file server, by four clients.
+# dbench: the load of a file server with four clients.
 packages=(dbench)
 
 work() {

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# fsx: random operations on one file, each read compared with what was written.
+# fsx: random operations on one file. Each read is compared with the written data.
 packages=(gcc)
 in_short=yes
 fsx_version=0.3.2

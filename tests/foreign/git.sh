@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# git: a repository is made, cloned, repacked, checked and bundled.
+# git: creates, clones, repacks, checks and bundles a repository.
 packages=(git)
 in_short=yes
 

@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2034
-# HDF5's benchmark of I/O through POSIX calls, through STDIO and through HDF5 (`h5perf_serial`), and its tools on what is made.
-# The parallel h5perf is in no package of Debian: not tested.
+# HDF5's I/O benchmark through POSIX calls, through STDIO and through HDF5 (`h5perf_serial`), and
+# its tools on the resulting files. The parallel h5perf is in no Debian package and is not tested.
 packages=(hdf5-tools)
 
 work() {
     local size=4K,4K driver
     [ "$FOREIGN_SHORT" = no ] || size=512,512
     export HDF5_PREFIX=$PWD
-    # Figures differ; what was measured does not.
+    # Figures differ between runs; the names of measurements do not.
     for driver in sec2 stdio; do
         h5perf_serial -A posix,hdf5 -v $driver -e "$size" -x 64,64 -i 2 > output
         sed -E 's/[0-9]+\.[0-9]+/N/g' output | tr -s ' '

@@ -1,10 +1,11 @@
 # shellcheck shell=bash disable=SC2034
-# mpi4py's own tests, which call MPI from end to end, under MPICH and Open MPI: files, views, requests, threads.
+# mpi4py's own tests, which cover all of MPI, under MPICH and Open MPI: files, views, requests,
+# threads.
 packages=(mpich libmpich-dev openmpi-bin libopenmpi-dev python3-venv python3-dev gcc)
 compare=tests
 mpi4py_version=4.1.2
 
-# An environment for each MPI: the module is compiled for one.
+# An environment for each MPI, because the module is compiled for one.
 ready() {
     local mpi dir
     for mpi in mpich openmpi; do
@@ -13,7 +14,7 @@ ready() {
         [ "$FOREIGN_PRESENT" = no ] || { echo "$dir is missing"; return 1; }
         rm -rf "$dir"
         python3 -m venv "$dir"
-        # What is compiled is one large file: not optimized, it takes seconds.
+        # The module is one large source file: without optimization it compiles in seconds.
         MPICC=mpicc.$mpi CFLAGS="-O0 -g0" "$dir/bin/pip" install --quiet --disable-pip-version-check --no-binary mpi4py "mpi4py==$mpi4py_version"
         "$dir/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary mpi4py -d "$dir/source" \
             "mpi4py==$mpi4py_version"
@@ -26,7 +27,7 @@ work() {
     local mpi ranks launcher
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
     local rest=()
-    # Files only.
+    # Only the tests of files.
     [ "$FOREIGN_SHORT" = no ] || rest=(-i test_io -i test_file)
     for mpi in mpich openmpi; do
         for ranks in 1 2 3; do
@@ -37,7 +38,7 @@ work() {
                 "$FOREIGN_TOOLS/mpi4py-$mpi/bin/python" "$FOREIGN_TOOLS/mpi4py-$mpi/source/test/main.py" \
                 -v -e test_spawn -e test_dynproc "${rest[@]}" && echo "ok $mpi, $ranks ranks" ||
                 echo "exit code $?: $mpi, $ranks ranks"
-            # What is good in every rank.
+            # Tests that pass in every rank.
             cat "output-$mpi-$ranks".* | grep -aoE '^test[A-Za-z0-9_]+ \([A-Za-z0-9_.]+\) \.\.\. ok$' | sort | uniq -c |
                 awk -v ranks="$ranks" -v mpi="$mpi" '$1 == ranks { print "ok", mpi, ranks ":", $2, $3 }'
         done

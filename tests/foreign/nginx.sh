@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034
-# nginx: static files by sendfile and by reading, a load of wrk, a reload and reopened logs under it.
+# nginx: static files by sendfile and by read, under a load of wrk; a reload and reopened logs under
+# load.
 packages=(nginx-light wrk curl)
 in_short=yes
 
@@ -26,7 +27,7 @@ http {
     }
 }
 END
-    # Workers of root are somebody else, who may not see this folder.
+    # As root, the default workers run as another user, who may not enter this folder.
     [ "$(id -u)" != 0 ] || sed -i '1i user root;' conf
     chmod -R a+rX .
     nginx -c "$PWD/conf" -e "$PWD/errors"

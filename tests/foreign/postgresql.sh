@@ -1,12 +1,13 @@
 # shellcheck shell=bash disable=SC2034
-# PostgreSQL: pgbench, a crash (SIGKILL of the postmaster under load), recovery. What pgbench's accounts say of each other
-# must hold, and one client's transactions give the same rows in each run.
+# PostgreSQL: pgbench, a crash (SIGKILL of the postmaster under load), recovery. The consistency
+# rules of pgbench's accounts must hold, and the transactions of one client give the same rows in
+# each run.
 packages=(postgresql)
 user=postgres
 in_short=yes
 
 start() {
-    # The processes of a killed postmaster take a moment to notice.
+    # The processes of a killed postmaster need a moment to detect its death.
     for _ in $(seq 100); do
         pg_ctl -D data -s -w -l log -o "-k $PWD -h ''" start && return
         sleep 0.2
@@ -15,7 +16,7 @@ start() {
     return 1
 }
 query() { psql -h "$PWD" -d postgres -X -A -t -c "$1"; }
-# Each transaction adds the same to one row of each table and to the history.
+# Each transaction adds the same amount to one row of each table and to the history.
 holds() {
     query "select (select sum(abalance) from pgbench_accounts) = (select sum(bbalance) from pgbench_branches)
         and (select sum(tbalance) from pgbench_tellers) = (select sum(bbalance) from pgbench_branches)

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034
-# redis: redis-benchmark, snapshots and the append-only file by forked children, SIGKILL, and all is there again.
+# redis: redis-benchmark, snapshots and the append-only file by forked children, SIGKILL, and a
+# check that no data is lost.
 packages=(redis-server)
 in_short=yes
 

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034
-# stress-ng: everything it has for file systems, I/O and descriptors, one after the other; a few at once when it is to be brief.
+# stress-ng: all stressors for file systems, I/O and descriptors, one after the other; in a short
+# run a few in parallel.
 packages=(stress-ng)
 compare=tests
 in_short=yes
@@ -22,7 +23,7 @@ work() {
         wait
         return
     fi
-    # Without what changes the machine for others or needs a device of its own.
+    # Without stressors that change the machine for others or need a device.
     for name in $(for class in filesystem io pipe; do stress-ng --class "$class?" | sed 's/.*: //'; done | tr ' ' '\n' | sort -u |
         grep -vxE 'bind-mount|binderfs|rawdev|ioprio') mmap mmapfork msync poll epoll sockfd socket sock mq inotify; do
         stress "$name"

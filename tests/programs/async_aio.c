@@ -1,4 +1,4 @@
-/* POSIX asynchronous I/O in all the ways a program may ask what became of it. */
+/* POSIX asynchronous I/O, completed in every way that a program can use. */
 #include "asynchronous.h"
 #include <aio.h>
 #include <semaphore.h>
@@ -46,7 +46,7 @@ static void simple(void) {
     note("aio_fsync", "data", NO, NO, -EINVAL);
 }
 
-/* Seen to be done, and never collected. */
+/* Completed, and never collected. */
 static void seen(void) {
     static struct aiocb request;
     request = block(fd, 30, 40);
@@ -150,7 +150,7 @@ static void forked(void) {
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        /* Libc's threads are not there. What the block says is the parent's. */
+        /* The child has no threads of libc. The state of the block is the parent's. */
         char byte;
         CHECK(pread(fd, &byte, 1, 0) == 1);
         aio_error(&request);
@@ -161,7 +161,7 @@ static void forked(void) {
     note("aio_write", "data", 90, 9, aio_return(&request));
 }
 
-/* Which of them find room is not known: the trace must have each once. */
+/* It is not known which of them fit the table. The trace must have each once. */
 static void many(void) {
     static struct aiocb requests[MANY];
     int other = file("many", O_RDONLY, MANY);
@@ -178,7 +178,7 @@ static void never(void) {
     *request = block(fd, 200, 3);
     CHECK(aio_read(request) == 0);
     note("aio_read", "data", 200, 3, UNSEEN);
-    /* As long as it may be under way the memory is not to be taken away. */
+    /* The memory must not be freed while a request may be in flight. */
     usleep(200000);
     *request = block(fd, 201, 4);
     CHECK(aio_read(request) == 0);

@@ -1,5 +1,5 @@
-/* libaio: requests collected, left behind, refused, on this thread and on others, and by system
- * calls without the library. */
+/* libaio: requests that are collected, abandoned or refused, on this thread and on others, and
+ * by system calls without the library. */
 #include "asynchronous.h"
 #include <libaio.h>
 
@@ -59,7 +59,7 @@ static void simple(io_context_t context) {
     CHECK(io_submit(context, 1, &one) == 1);
     note("libaio_fsync", "data", NO, NO, collected(context));
 
-    /* What fails as it is done, and what is not taken. */
+    /* A request that fails in the kernel, and one that is not accepted. */
     one = block(fd, IO_CMD_PREAD, 60, 30);
     one->u.c.buf = (void *)8;
     CHECK(io_submit(context, 1, &one) == 1);
@@ -71,7 +71,7 @@ static void simple(io_context_t context) {
     note("libaio_read", "refusing", 1, 2, -EBADF);
     CHECK(io_cancel(context, three[2], &(struct io_event){0}) < 0);
 
-    /* Addresses that the kernel answers for. */
+    /* Addresses for which the kernel reports the error. */
     char *hole = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(munmap(hole + 4096, 4096) == 0);
     CHECK(io_submit(context, 1, (struct iocb **)(hole + 4096)) == -EFAULT);
@@ -93,7 +93,7 @@ static void simple(io_context_t context) {
     note("libaio_read", "refusing", 1, 2, -EINVAL);
 }
 
-/* Without the library. */
+/* The same calls without the library. */
 static void raw(void) {
     unsigned long made = 0;
     CHECK(syscall(SYS_io_setup, 8, &made) == 0);
@@ -108,7 +108,7 @@ static void raw(void) {
     CHECK(syscall(SYS_io_submit, made, 1, &one) == 1);
     note("libaio_read", "data", 401, 45, 45);
     CHECK(syscall(SYS_io_destroy, made) == 0);
-    /* Others go where they should. */
+    /* Other system calls are unaffected. */
     CHECK(syscall(SYS_getpid) == getpid() && syscall(SYS_close, -1) == -1 && errno == EBADF);
     void *mapped = (void *)syscall(SYS_mmap, NULL, 4096L, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1L, 0L);
     CHECK(mapped != MAP_FAILED && ((char *)mapped)[5] == 0);
@@ -145,7 +145,7 @@ static void elsewhere(void) {
     CHECK(io_destroy(shared) == 0);
 }
 
-/* Done, and never collected. */
+/* Completed, and never collected. */
 static void left(void) {
     io_context_t one = context(8);
     struct iocb *two[] = {block(fd, IO_CMD_PREAD, 500, 50), block(fd, IO_CMD_PREAD, SIZE - 1, 10)};
@@ -153,7 +153,7 @@ static void left(void) {
     note("libaio_read", "data", 500, 50, 50);
     note("libaio_read", "data", SIZE - 1, 10, 1);
 
-    /* Taken out of the ring without a call. */
+    /* Taken from the ring without a call. */
     one = context(8);
     two[0] = block(fd, IO_CMD_PREAD, 501, 51);
     CHECK(io_submit(one, 1, two) == 1);

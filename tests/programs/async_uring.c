@@ -1,4 +1,4 @@
-/* io_uring: through liburing's calls, through syscall(2), and past both. */
+/* io_uring: through liburing's calls, through syscall(2), and without either. */
 #include "asynchronous.h"
 #include <liburing.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ static struct io_uring_sqe *entry(struct io_uring *of) {
     return entry;
 }
 
-/* Waits for one, without a call if it is there. */
+/* Waits for one completion, without a call if it is there already. */
 static long collected(struct io_uring *of) {
     struct io_uring_cqe *completion;
     CHECK(io_uring_wait_cqe(of, &completion) == 0);
@@ -55,11 +55,11 @@ static void data(void) {
     note("uring_read", "data", 60, 30, done());
     io_uring_prep_readv(entry(&ring), fd, (void *)8, 3, 61);
     note("uring_read", "data", 61, NO, done());
-    /* The position: a call afterwards finds where it is. */
+    /* At the file position. A later call finds the advanced position. */
     io_uring_prep_read(entry(&ring), fd, buffer, 7, -1);
     note("uring_read", "data", NO, 7, done());
     CHECK(lseek(fd, 0, SEEK_CUR) == 7);
-    /* Of the ring, and no file. */
+    /* A request of the ring without a file. */
     io_uring_prep_nop(entry(&ring));
     CHECK(done() == 0);
     int ends[2];
@@ -147,7 +147,7 @@ static void many(void) {
     io_uring_queue_exit(&large);
 }
 
-/* Punted to the kernel's threads; submitted here, collected there. */
+/* Executed by the kernel's threads: submitted in one thread, collected in another. */
 static void *collect(void *of) {
     for (int i = 0; i < THREADED; i++)
         CHECK(collected(of) == 3);
@@ -187,7 +187,7 @@ static void forked(void) {
     note("uring_write", "data", 600, 60, collected(&ring));
 }
 
-/* A ring of our own making, in the two ways of a program that goes without the library. */
+/* A ring that the program sets up itself, used in the two ways of a program without the library. */
 static long enter_unseen(int fd, unsigned count) {
     register long r10 asm("r10") = 0, r8 asm("r8") = 0, r9 asm("r9") = 0;
     long result;
@@ -242,7 +242,7 @@ int main(void) {
     elsewhere();
     forked();
     raw();
-    /* Left behind. */
+    /* Abandoned request. */
     io_uring_prep_read(entry(&ring), fd, buffer, 13, 4000);
     CHECK(io_uring_submit(&ring) == 1);
     note("uring_read", "data", 4000, 13, 13);

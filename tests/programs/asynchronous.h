@@ -1,5 +1,5 @@
-/* Notes of what a program has asked for asynchronously and what it has seen come of it: the
- * trace must have the same. */
+/* Log of a program's asynchronous requests and their observed results. The trace must have the
+ * same. */
 #ifndef ASYNCHRONOUS_H
 #define ASYNCHRONOUS_H
 
@@ -17,12 +17,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Not seen to complete. */
+/* Result of a request whose completion was not observed. */
 #define UNSEEN (-EINPROGRESS)
-/* No offset, no length; a length that is not compared. */
+/* No offset or length; a length that is not compared. */
 #define NO (-1L)
 
-/* Ends the program if something that it relies on does not hold. */
+/* Ends the program if a precondition does not hold. */
 #define CHECK(what)                                                                                          \
     do {                                                                                                     \
         if (!(what)) {                                                                                       \
@@ -36,7 +36,7 @@ static void note(const char *op, const char *file, long offset, long length, lon
     printf("%s %s %ld %ld %ld\n", op, file, offset, length, result);
 }
 
-/* A new file of so many bytes. */
+/* Creates a file of this size. */
 static int file(const char *name, int flags, size_t bytes) {
     int fd = open(name, O_CREAT | O_TRUNC | O_RDWR, 0600);
     CHECK(fd >= 0 && ftruncate(fd, bytes) == 0 && close(fd) == 0);

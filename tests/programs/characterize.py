@@ -1,7 +1,9 @@
-"""Every figure of `miot stat --by WHAT --format json` for the POSIX layer, by SQL from the trace's Parquet files.
+"""Computes every figure of `miot stat --by WHAT --format json` for the POSIX layer, by SQL from the
+trace's Parquet files.
 
-Nothing here is taken from MIOT but its documentation: windows over the events of each process and file, in the order of
-the trace. Times stay integers of nanoseconds, which DuckDB's time with a zone has not.
+The computation uses only the documentation of MIOT: windows over the events of each process and
+file, in stored order. Times stay integers of nanoseconds, because DuckDB's time with a zone has
+microseconds.
 
     characterize.py TRACE PATTERN-OF-PATHS BLOCK-SIZE job=JSON process=JSON file=JSON node=JSON
 """
@@ -44,7 +46,7 @@ sql.execute(
 )
 unknown = sql.execute("select distinct op from events where kind = 'x'").fetchall()
 assert not unknown, unknown
-# Each open sets the last byte back to 0.
+# Each open resets the last byte to 0.
 sql.execute(
     """
     create table accesses as
@@ -85,7 +87,7 @@ def side(kind, read):
     return columns
 
 
-# Requests without overlap by process, file and kind; syncs count as writes.
+# Time of requests by process, file and kind, counting overlaps once. Syncs count as writes.
 sql.execute(
     """
     create table times as
@@ -97,7 +99,8 @@ sql.execute(
     group by all
     """
 )
-# First and last event of each process in any layer, and the time with a request of the layer under way.
+# First and last event of each process in any layer, and the time with a request of the layer in
+# flight.
 sql.execute(
     """
     create table lives as
@@ -116,7 +119,7 @@ def rows(query):
     return [dict(zip(names, row)) for row in found.fetchall()]
 
 
-# Bytes that had been written before, byte by byte.
+# Number of overwritten bytes, byte by byte.
 written, overwritten = {}, {}
 for row, path, start, length in sql.execute(
     "select row, path, start, result from events where kind = 'w' order by row"
@@ -133,7 +136,7 @@ def per(amount, of):
 
 
 def quantiles(name, label, durations):
-    """Exact ones; MIOT's are at most one class, 1/64, above."""
+    """Exact quantiles. Those of MIOT are at most one class, 1/64, above."""
     found = {}
     for which, share in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)]:
         value = durations[max(1, math.ceil(share * len(durations))) - 1] / 1e9 if durations else None
@@ -142,7 +145,7 @@ def quantiles(name, label, durations):
 
 
 def ranks(pairs, members):
-    """What only all ranks of the job say: files that all of them used, and performance."""
+    """Figures over all ranks of the job: files that all of them used, and performance."""
     of_file = {}
     for pair in pairs:
         of_file.setdefault(pair["path"], {}).setdefault(pair["rank"], []).append(pair)
@@ -215,7 +218,7 @@ assert shared_files and len(members) > 1
 
 
 def expected(by, label, origin):
-    """Every figure of the row of this label."""
+    """Computes every figure of the row with this label."""
     of = f"\"{by if by != 'file' else 'path'}\" = '{label}'"
     figures = rows(
         "select "
@@ -275,7 +278,7 @@ def expected(by, label, origin):
     for what in ["read", "write"]:
         longest = figures.pop(f"max_{what}_ns") or 0
         figures[f"f_max_{what}_time"] = longest / 1e9
-        # Of equals in several files any.
+        # Among equal values in several files, any is accepted.
         figures[f"max_{what}_time_size"] = {
             size
             for (size,) in sql.execute(

@@ -1,9 +1,8 @@
-/* Confines itself with seccomp in one of several ways, does I/O before and after, and says "ok"
- * if all of it worked.
- *
+/* Confines itself with seccomp in one of several ways, does I/O before and after, and prints
+ * "ok" if all of it worked.
  *   confined HOW BEFORE AFTER [PROGRAM ARGUMENTS...]    in a folder with a file "data"
  *
- * What is denied kills the process, unless HOW says "errno". */
+ * A denied call kills the process, unless HOW contains "errno". */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -42,8 +41,7 @@ static void finish(int good)
     _exit(!good);
 }
 
-/* What the program needs for its own I/O, then what threads, children and new programs need
- * besides. */
+/* Calls for the program's own I/O, then those for threads, children and new programs. */
 static const int plain[] = { SYS_read, SYS_write, SYS_openat, SYS_close, SYS_exit_group, SYS_newfstatat };
 static const int threads[] = { SYS_clone, SYS_clone3, SYS_mmap, SYS_mprotect, SYS_munmap, SYS_set_robust_list, SYS_rseq,
                                SYS_exit, SYS_futex, SYS_rt_sigprocmask, SYS_wait4, SYS_brk, SYS_madvise };
@@ -106,7 +104,7 @@ int main(int count, char **words)
     if (strcmp(how, "not") == 0)
         finish(cycles(after));
     if (strcmp(how, "refused") == 0) {
-        /* Asks whether the kernel could; a bad program; no mode of that number. */
+        /* Probes the kernel's support: an invalid filter, and an invalid mode. */
         if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL) != -1 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, 8) != -1 ||
             prctl(PR_SET_SECCOMP, 77, 0) != -1)
             finish(0);
@@ -141,7 +139,7 @@ int main(int count, char **words)
     int otherwise = strstr(how, "errno") ? SECCOMP_RET_ERRNO | 1 : SECCOMP_RET_KILL_PROCESS;
     add(BPF_RET | BPF_K, strstr(how, "anything") ? SECCOMP_RET_ALLOW : otherwise, 0, 0);
     if (strstr(how, "thread")) {
-        /* One that is there before, and confined from another; one that comes after. */
+        /* One thread that exists already and is confined by another, and one that starts later. */
         pthread_t first, second;
         void *good[2] = { 0, 0 };
         pthread_create(&first, NULL, reader, NULL);

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""ctf.py CTF ROWS: the events that babeltrace2's own library finds in CTF are the rows that `miot cat --format json` printed
-into ROWS: each once, every field equal, in order of time. Prints how many, and how many were lost."""
+"""Checks that the events in CTF, as read by babeltrace2's own library, are the rows that `miot
+cat --format json` printed into ROWS: `ctf.py CTF ROWS`. Each appears once, with every field
+equal, in order of time. Prints the number of events and of lost ones."""
 
 import collections
 import json
@@ -16,7 +17,8 @@ def plain(field):
 
 
 def nanoseconds(text):
-    """Nanoseconds since 1970 of 2026-11-21T04:12:33.123456789Z, or of a number that no calendar has."""
+    """Converts 2026-11-21T04:12:33.123456789Z, or a number for a time outside the calendar, to
+    nanoseconds since 1970."""
     if not text.endswith("Z"):
         return int(text)
     import datetime

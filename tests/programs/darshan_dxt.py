@@ -1,8 +1,8 @@
-"""Prints the DXT records of a Darshan log as darshan-dxt-parser does (darshan-util is not packaged), and Darshan's own counters of
-the same log for comparison.
+"""Prints the DXT records of a Darshan log like darshan-dxt-parser (darshan-util is not packaged),
+and Darshan's own counters of the same log for comparison.
 
-darshan_dxt.py text LOG      what darshan-dxt-parser prints
-darshan_dxt.py counters LOG  totals by module, from Darshan's counters and not from its DXT records
+  darshan_dxt.py text LOG      output of darshan-dxt-parser
+  darshan_dxt.py counters LOG  totals by module, from Darshan's counters, not its DXT records
 """
 import json, os, sys
 import darshan

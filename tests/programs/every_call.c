@@ -23,7 +23,7 @@ void expect_start(const char *name) {
     if (syscall(SYS_getcwd, directory, sizeof directory) < 0)
         fail("getcwd");
     notes = syscall(SYS_openat, AT_FDCWD, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    /* Out of the way of the numbers the program gets. */
+    /* Moves the descriptor away from the numbers that the program gets. */
     int high = syscall(SYS_fcntl, notes, F_DUPFD_CLOEXEC, 900);
     syscall(SYS_close, notes);
     notes = high;

@@ -1,4 +1,4 @@
-/* Every POSIX call, every name the C library has for it. */
+/* Every POSIX call, by every name that the C library has for it. */
 #define _GNU_SOURCE
 #include "expect.h"
 #include <aio.h>
@@ -19,7 +19,8 @@
 #include <unistd.h>
 #include <utime.h>
 
-/* Exported for programs built with fortification or long ago; no header declares them. */
+/* Exported for programs built with fortification or for old glibc versions. No header declares
+ * them. */
 int __open_2(const char *, int), __open64_2(const char *, int), __openat_2(int, const char *, int),
     __openat64_2(int, const char *, int), __open(const char *, int, ...), __open64(const char *, int, ...);
 ssize_t __read_chk(int, void *, size_t, size_t), __pread_chk(int, void *, size_t, off_t, size_t),
@@ -62,11 +63,11 @@ static void opens(void) {
     closed(P("creat", "c", NULL, NO, NO, MODE(O_CREAT | O_WRONLY | O_TRUNC, 0600), creat64("c", 0600)), "c");
     FAILS("open", "none/f", NULL, NO, NO, O_RDONLY, open("none/f", O_RDONLY));
     FAILS("open", "f", NULL, NO, NO, MODE(rw | O_EXCL, 0600), open("f", rw | O_EXCL, 0600));
-    /* A descriptor that is none has no file: no event. */
+    /* An invalid descriptor has no file, so there is no event. */
     if (close(777) != -1)
         fail("close");
 
-    /* Relative to a directory that is not the working directory. */
+    /* Relative to a directory other than the working directory. */
     P("mkdir", "d", NULL, NO, NO, 0755, mkdir("d", 0755));
     int dir = P("open", "d", NULL, NO, NO, O_RDONLY | O_DIRECTORY, open("d", O_RDONLY | O_DIRECTORY));
     closed(P("openat", "d/in", NULL, NO, NO, MODE(rw, 0600), openat(dir, "in", rw, 0600)), "d/in");
@@ -124,12 +125,12 @@ static void data(void) {
     P("preadv2", "data", NULL, 8, 30, NO, preadv64v2(fd, vector, 2, 8, 0));
     P("pwritev2", "data", NULL, 9, 30, NO, pwritev2(fd, vector, 2, 9, 0));
     P("pwritev2", "data", NULL, 10, 30, NO, pwritev64v2(fd, vector, 2, 10, 0));
-    /* Offset -1: the position, which moves. */
+    /* Offset -1 is the file position, which advances. */
     P("preadv2", "data", NULL, 193, 30, NO, preadv2(fd, vector, 2, -1, 0));
     P("lseek", "data", NULL, 0, NO, SEEK_CUR, lseek(fd, 0, SEEK_CUR));
     FAILS("read", "data", NULL, 223, 10, NO, read(fd, (void *)8, 10));
     FAILS("lseek", "data", NULL, -5, NO, SEEK_SET, lseek(fd, -5, SEEK_SET));
-    /* -1 stands for none. */
+    /* -1: the event has no offset. */
     FAILS("pread", "data", NULL, NO, 10, NO, pread(fd, buffer, 10, -1));
     if (read(777, buffer, 10) != -1)
         fail("read");
@@ -158,7 +159,7 @@ static void data(void) {
     map = mmap64(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 4096);
     expect("posix", "mmap", "data", NULL, 4096, 4096, NO, ANY);
     P("munmap", "data", NULL, NO, 4096, NO, munmap(map, 4096));
-    /* Moved and grown, it is still the file's. */
+    /* Moved and grown, the mapping still belongs to the file. */
     map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
     expect("posix", "mmap", "data", NULL, 0, 4096, NO, ANY);
     map = mremap(map, 4096, 8192, MREMAP_MAYMOVE);
@@ -184,7 +185,7 @@ static void data(void) {
     P("fcntl", "data", NULL, NO, NO, F_SETLK, fcntl(fd, F_SETLK, &lock));
     P("fcntl", "data", NULL, NO, NO, F_GETLK, fcntl64(fd, F_GETLK, &lock));
     P("fcntl", "data", NULL, NO, NO, F_SETLKW, __fcntl(fd, F_SETLKW, &lock));
-    /* Flags are no I/O. */
+    /* Requests for flags are not I/O. */
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL));
     closed(P("fcntl", "data", NULL, NO, NO, F_DUPFD, fcntl(fd, F_DUPFD, 50)), "data");
     closed(P("fcntl", "data", NULL, NO, NO, F_DUPFD_CLOEXEC, fcntl(fd, F_DUPFD_CLOEXEC, 50)), "data");

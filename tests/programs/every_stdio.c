@@ -1,5 +1,5 @@
-/* Every C standard I/O call, every name the C library has for it. Offsets are positions of the
- * stream. */
+/* Every C standard I/O call, by every name that the C library has for it. Offsets are positions
+ * of the stream. */
 #define _GNU_SOURCE
 #include "expect.h"
 #include <fcntl.h>
@@ -19,7 +19,7 @@ int __isoc99_fscanf(FILE *, const char *, ...), __isoc99_vfscanf(FILE *, const c
 int _IO_getc(FILE *), _IO_putc(int, FILE *);
 int __dprintf_chk(int, int, const char *, ...), __vdprintf_chk(int, int, const char *, va_list);
 ssize_t __getdelim(char **, size_t *, int, FILE *);
-/* <stdio.h> renames these to the C99 ones. */
+/* <stdio.h> renames these to the C99 versions. */
 int old_fscanf(FILE *, const char *, ...) __asm__("fscanf");
 int old_vfscanf(FILE *, const char *, va_list) __asm__("vfscanf");
 int old_scanf(const char *, ...) __asm__("scanf");
@@ -174,7 +174,7 @@ static int to_descriptor_checked(int fd, const char *format, ...) {
     return result;
 }
 
-/* Formatted writes to a descriptor count as those to a stream. */
+/* Formatted writes to a descriptor are recorded like those to a stream. */
 static void descriptors(void) {
     int fd = open("dprintf", O_RDWR | O_CREAT, 0600);
     expect("posix", "open", "dprintf", NULL, NO, NO, ANY, fd);

@@ -1,5 +1,5 @@
-/* Writes down what the trace must say of each call, next to the call. The notes go out by system
- * calls that no hook sees. */
+/* Logs the expected event of each call, next to the call. The log is written by system calls
+ * that no hook intercepts. */
 #ifndef EXPECT_H
 #define EXPECT_H
 
@@ -10,8 +10,8 @@
 #define ANY (LONG_MIN)
 #define NO (LONG_MIN + 1)
 
-/* One line: layer, operation, two paths, offset, length, argument, result. A path that does not
- * start with '/' is below the working directory; NULL: none; "?": not compared. */
+/* Writes one line: layer, operation, two paths, offset, length, argument, result. A path that
+ * does not start with '/' is below the working directory. NULL: no path. "?": not compared. */
 void expect(const char *layer, const char *op, const char *path, const char *path2, long offset, long length,
             long arg, long result);
 void expect_start(const char *notes);
@@ -28,7 +28,7 @@ void fail(const char *what);
         result_;                                                                                             \
     })
 
-/* The same for one that must succeed. */
+/* The same for a call that must succeed. */
 #define OK(layer, op, path, path2, offset, length, arg, call)                                                \
     ({                                                                                                       \
         long ok_ = CALL(layer, op, path, path2, offset, length, arg, call);                                  \

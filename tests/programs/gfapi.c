@@ -1,6 +1,6 @@
-/* A program of libgfapi: `gfapi VOLUME HOST`. Two threads write and read a file each, one of
- * them through the asynchronous calls; then names are made, asked for and removed. Prints how
- * many blocks a thread moves. */
+/* A program of libgfapi: `gfapi VOLUME HOST`. Two threads each write and read a file, one of
+ * them with asynchronous calls. Then names are created, looked up and removed. Prints the number
+ * of blocks that a thread moves. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Programs whose I/O is known: `known PATTERN FILE`. Every figure in tests/tests/characterize
-// follows from these lines.
+// Programs with known I/O: `known PATTERN FILE`. Every figure in tests/tests/characterize follows
+// from this source.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -56,7 +56,7 @@ static void scattered(void) {
     EXPECT(close(fd) == 0);
 }
 
-// Small writes from odd addresses at odd places.
+// Small writes from unaligned addresses at unaligned offsets.
 static void unaligned(void) {
     int fd = opened(O_WRONLY | O_CREAT | O_TRUNC);
     for (int i = 0; i < 50; i++) EXPECT(pwrite(fd, buffer + 1, 3, 4096 + 7 * i) == 3);
@@ -66,7 +66,7 @@ static void unaligned(void) {
     EXPECT(close(fd) == 0);
 }
 
-// 2500 bytes, of which 1000 stand where there were some; after it is emptied, none.
+// 2500 bytes, of which 1000 overwrite existing ones. After truncation no write overwrites.
 static void overwriting(void) {
     int fd = opened(O_WRONLY | O_CREAT | O_TRUNC);
     EXPECT(pwrite(fd, buffer, 1000, 0) == 1000);
@@ -78,7 +78,7 @@ static void overwriting(void) {
     EXPECT(close(fd) == 0);
 }
 
-// Reads and writes in turns, of many sizes.
+// Alternating reads and writes of many sizes.
 static void mixed(void) {
     static const int sizes[] = {1, 100, 101, 1024, 1025, 10240, 102400, 102401, 1048576, 1048577};
     int fd = opened(O_RDWR | O_CREAT | O_TRUNC);
@@ -102,7 +102,7 @@ static void *part(void *number) {
     return NULL;
 }
 
-// 4 threads write their quarter of a file.
+// 4 threads each write a quarter of a file.
 static void threads(void) {
     EXPECT(close(opened(O_WRONLY | O_CREAT | O_TRUNC)) == 0);
     pthread_t all[4];
@@ -110,7 +110,7 @@ static void threads(void) {
     for (int i = 0; i < 4; i++) EXPECT(pthread_join(all[i], NULL) == 0);
 }
 
-// Many requests of all kinds on three files by several processes and threads: for the comparison
+// Many requests of all kinds on three files by several processes and threads, for the comparison
 // with SQL.
 static void *anything(void *seed) {
     uint64_t state = (uint64_t)(uintptr_t)seed * 0x9e3779b97f4a7c15u + 1;

@@ -1,4 +1,4 @@
-/* Makes a request in each of as many layers as are asked for. */
+/* Makes one request in each of the given number of layers. */
 #include <miot.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* life CASE …: processes and threads that come and go in unusual ways, each doing a known number
- * of requests. */
+/* life CASE …: processes and threads that start and end in unusual ways, each making a known
+ * number of requests. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -48,7 +48,7 @@ __attribute__((destructor)) static void unloaded(void) { work("lib-unloaded", 10
 void called(void) { work("lib-called", 10); }
 #else
 
-/* Waits for a file to be there, by system calls that nobody hooks. */
+/* Waits until a file exists, by system calls that no hook intercepts. */
 static void wait_for(const char *gate) {
     struct timespec nap = {0, 1000000};
     while (syscall(SYS_faccessat, AT_FDCWD, gate, F_OK))
@@ -61,7 +61,7 @@ static void reap(pid_t pid) {
     check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a child failed");
 }
 
-/* Five requests. */
+/* Makes five requests. */
 static void few(const char *name) {
     char text[8];
     struct stat facts;
@@ -88,7 +88,7 @@ static void threads(int waves, int width) {
     }
 }
 
-/* A parent and `width` children of each process, `depth` levels of them; each works before and
+/* A tree of processes with `depth` levels of `width` children. Each process works before and
  * after its forks. */
 static void tree(int depth, int width, const char *name) {
     work(name, 5);
@@ -178,7 +178,7 @@ static int sleeps_in(pid_t tid, long number) {
     return got > 0 && strtol(text, NULL, 10) == number && strncmp(text, "running", 7);
 }
 
-/* Threads wait for a lock that never comes while the process ends in some way. */
+/* Threads wait for a lock that is never released, while the process ends in one of several ways. */
 static void hang(char *self, const char *how, int width) {
     int mine = lock_file(), place[width][2];
     pthread_t thread[width];
@@ -200,14 +200,14 @@ static void hang(char *self, const char *how, int width) {
     else if (!strcmp(how, "kill"))
         kill(getpid(), SIGKILL);
     else if (!strcmp(how, "cancel")) {
-        /* flock is no cancellation point: the lock comes, and the requests return. */
+        /* flock is not a cancellation point: the lock is granted, and the requests return. */
         for (int i = 0; i < width; i++)
             pthread_cancel(thread[i]);
     } else
         check(!strcmp(how, "return"), how);
     check(flock(mine, LOCK_UN) == 0, "unlock");
     for (int i = 0; i < width; i++) {
-        /* Each has the lock until its description is closed. */
+        /* Each thread has the lock until its description is closed. */
         while (__atomic_load_n(&arrived, __ATOMIC_ACQUIRE) <= i)
             sched_yield();
         for (int j = 0; j < width; j++)
@@ -224,8 +224,8 @@ static void *reads(void *place) {
     return NULL;
 }
 
-/* Killed while a thread hangs in a request that is not recorded, and the other had its last one
- * left out. */
+/* Is killed while one thread hangs in a request that is not recorded, and the last request of
+ * the other was filtered out. */
 static void unrecorded(void) {
     int ends[2], place[2] = {0};
     pthread_t thread;
@@ -239,7 +239,7 @@ static void unrecorded(void) {
     kill(getpid(), SIGKILL);
 }
 
-/* Children that all have the number of the first. Exit code 3: the machine does not let us. */
+/* Starts children that all have the process id of the first. Exit code 3: not permitted here. */
 static void reuse(int count) {
     pid_t wanted = 0;
     for (int made = 0, tries = 0; made < count; tries++) {
@@ -278,7 +278,7 @@ static void handler(int number) {
     errno = saved;
 }
 
-/* Handlers that write, at the rate that the kernel's timer allows, in the middle of anything. */
+/* Handlers that write, at the highest rate of the kernel's timer, at any instruction. */
 static void signals(int count) {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     struct itimerval often = {{0, 50}, {0, 50}};
@@ -319,14 +319,14 @@ static void *calm(void *unused) {
     return unused;
 }
 
-/* Handlers that never return, out of first requests above all. */
+/* Handlers that never return, mostly out of first requests. */
 static void jumps(int waves) {
     struct sigaction action = {.sa_handler = jump, .sa_flags = SA_RESTART};
     struct itimerval often = {{0, 50}, {0, 50}};
     pthread_t thread[8];
     int fd = open("jumps", O_RDWR | O_CREAT | O_APPEND, 0600);
     sigaction(SIGALRM, &action, NULL);
-    /* The main thread, which never jumps, leaves the signals to the others. */
+    /* The main thread never jumps, so it leaves the signals to the others. */
     sigset_t alarm;
     sigemptyset(&alarm);
     sigaddset(&alarm, SIGALRM);
@@ -346,9 +346,9 @@ static void jumps(int waves) {
     printf("%ld\n", (long)lseek(fd, 0, SEEK_END));
 }
 
-/* A thread that single-steps through one request and leaves it, by a jump out of the handler, at
- * instruction `leave` of the library that records it: to leave libc in the middle of a read may
- * leave one of its locks taken. */
+/* A thread that single-steps through one request and leaves it at instruction `leave` of the
+ * recording library, by a jump out of the handler. Jumping out of libc in the middle of a read
+ * could leave one of its locks held. */
 struct left {
     int fd, later, by_stream;
     FILE *stream;
@@ -359,7 +359,7 @@ enum { LATER = 20 };
 static __thread volatile long instructions;
 static __thread volatile long leave_at;
 
-/* Where the code of the library lies that has `write`. */
+/* Address range of the library that exports `write`. */
 static struct { uintptr_t write, from, to; } hook;
 
 static int find_hook(struct dl_phdr_info *object, size_t size, void *unused) {
@@ -407,8 +407,8 @@ static void leave(struct left *left) {
     check(pthread_join(thread, NULL) == 0, "pthread_join");
 }
 
-/* Leaves one request at so many of its instructions, from the first to the last, each time in a
- * thread of its own; prints how many writes there were before and after. */
+/* Leaves a request at `times` of its instructions, from the first to the last, each time in a new
+ * thread. Prints the number of writes before and after. */
 static void leaves(int times, int by_stream) {
     struct sigaction action = {.sa_sigaction = step, .sa_flags = SA_SIGINFO};
     struct left left = {.by_stream = by_stream};
@@ -440,7 +440,7 @@ static void load(const char *library) {
     }
 }
 
-/* The descriptors and mappings that a program can see are its own. */
+/* Descriptors and mappings that are visible to the program are only its own. */
 static void descriptors(void) {
     work("some", 10);
     for (int fd = 0; fd < 1024; fd++)
@@ -465,12 +465,12 @@ int main(int argc, char **argv) {
     else if (!strcmp(which, "load")) load(argv[2]);
     else if (!strcmp(which, "descriptors")) descriptors();
     else if (!strcmp(which, "memory")) {
-        /* Takes and uses so many megabytes. */
+        /* Allocates and uses this number of megabytes. */
         memset(malloc((size_t)number << 20), 1, (size_t)number << 20);
         threads(4, 16);
     }
     else if (!strcmp(which, "steps")) {
-        /* steps NAME: works whenever NAME-0, NAME-1, … appear; then waits for the end. */
+        /* steps NAME: works whenever NAME-0, NAME-1, … appear, then waits for the end. */
         for (int i = 0;; i++) {
             char gate[256], done[256];
             snprintf(gate, sizeof gate, "%s-%d", argv[2], i);

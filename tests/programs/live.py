@@ -16,7 +16,7 @@ for path in glob.glob(f"{sys.argv[1]}/live/*.events.arrows"):
             for batch in reader:
                 batches.append(batch)
         except (pa.ArrowInvalid, OSError):
-            pass  # the end is being written right now
+            pass  # the end is being written at this moment
     live = pa.Table.from_batches(batches, reader.schema)
     assert duckdb.sql("select count(*) from live").fetchone()[0] == live.num_rows
     total += live.num_rows

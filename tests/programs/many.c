@@ -1,4 +1,4 @@
-/* many PROCESSES THREADS WRITES: every thread writes blocks of a file of its own in a fixed,
+/* many PROCESSES THREADS WRITES: every thread writes the blocks of its own file in a fixed,
  * shuffled order. */
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,8 +1,6 @@
-/* Messages with random formats and arguments: each is recorded by miot_debug, and what snprintf
- * makes of it goes to a file, one line in hexadecimal each.
- *
- *   messages FILE SEED COUNT
- */
+/* Messages with random formats and arguments. Each is recorded by miot_debug, and the output of
+ * snprintf is written to a file, one line in hexadecimal each.
+ *   messages FILE SEED COUNT */
 #include <errno.h>
 #include <float.h>
 #include <limits.h>
@@ -39,8 +37,8 @@ static void expect(const char *text, int length)
     fwrite(line, 1, (size_t)(at - line), expected);
 }
 
-/* Integers and doubles are passed in registers of their own: in whatever order a format takes
- * them, up to 8 doubles come from these eight and integers and pointers from the others. */
+/* Integers and doubles are passed in separate registers. In any order of conversions, up to 8
+ * doubles come from these eight, and integers and pointers from the others. */
 #define PASSED(i, d) \
     i[0], i[1], i[2], i[3], d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7], i[4], i[5], i[6], i[7], i[8], i[9], i[10], \
         i[11], i[12], i[13], i[14], i[15]
@@ -66,7 +64,7 @@ static double choose_double(void)
 
 static void one(void)
 {
-    /* Some live where another format was before. */
+    /* Buffers for formats that replace another format at the same address. */
     static char reused[8][512];
     char *format = below(4) ? malloc(512) : reused[below(8)];
     char *at = format;
@@ -87,7 +85,7 @@ static void one(void)
             if (below(4) == 0 && strchr("difFeEgG", letter))
                 *at++ = "+ "[below(2)];
             /* Not with %g: glibc 2.36 writes 999999.5 as "1.e+06", without the zeros that the
-             * flag asks for. */
+             * flag requests. */
             if (below(4) == 0 && strchr("oxXfFeE", letter))
                 *at++ = '#';
             if (below(4) == 0)
@@ -148,8 +146,8 @@ int main(int argc, char **argv)
     for (long count = atol(argv[3]); count > 0; count--)
         one();
 
-    /* Of what stays as it is, nothing is taken; a string without an end is looked at as far as
-     * printf would. */
+    /* Constant strings are not copied. A string without an end is read only as far as printf
+     * would. */
     static char text[256], whole[8000];
     int unharmed = 1;
     const char *with_n = "%d %n";

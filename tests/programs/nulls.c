@@ -1,5 +1,5 @@
-/* Calls each function of the C interface with null for each pointer it takes, and prints how
- * many said that something was recorded. */
+/* Calls each function of the C interface with null for each pointer argument, and prints the
+ * number of calls that reported a recorded event. */
 #include <miot.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,20 +31,20 @@ int main(void)
     EACH(miot_end_ext(&request, &done, NULL));
     EACH(miot_end_ext(&request, NULL, NULL));
     EACH(miot_end_ext(NULL, NULL, NULL) + miot_end(&request, &done));
-    /* Eight so far. */
+    /* Eight recorded events so far. */
 #undef EACH
     request = miot_submit(MIOT_LAYER_CLIENT, MIOT_CLIENT_WRITE);
     recorded += miot_complete(NULL, NULL, NULL) + miot_complete(&request, NULL, NULL);
     recorded += miot_record(MIOT_LAYER_CLIENT, MIOT_CLIENT_WRITE, miot_ticks(), miot_ticks(), NULL, NULL);
     recorded += miot_close(miot_open(NULL)) + miot_note(NULL);
-    /* Twelve. */
+    /* Twelve recorded events so far. */
     (void)miot_name(NULL);
     recorded += miot_debug(1, NULL) + miot_vdebug(1, 'D', NULL, NULL) + miot_vdebug(1, 'D', "x", NULL);
     vdebug(NULL);
     const char *nothing = NULL;
     recorded += miot_debug(1, "%s and %.3s", nothing, nothing);
     vdebug("%s", nothing);
-    /* Fourteen. */
+    /* Fourteen recorded events in total. */
     printf("%d\n", recorded);
     return 0;
 }

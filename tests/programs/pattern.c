@@ -1,6 +1,6 @@
-/* pattern MODE PATH [NUMBER…]: I/O of a known pattern, and nothing else. A mode that tells one
- * from many takes the rank from MIOT_RANK. Numbers are given by the test, which works out from
- * them what there has to be. */
+/* pattern MODE PATH [NUMBER…]: I/O of a known pattern, and no other I/O. Modes with several
+ * ranks take the rank from MIOT_RANK. The numbers come from the test, which derives the expected
+ * figures from them. */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +18,7 @@ static long n[8];
 static void check(int ok)
 {
 	if (!ok) {
-		/* No stdio: it would be in the trace. */
+		/* No stdio, because it would be in the trace. */
 		_exit(errno ? errno : 255);
 	}
 }
@@ -51,7 +51,8 @@ static const char *numbered(const char *path, long number)
 	return name;
 }
 
-/* So many ms after the start: the next burst is due whatever the last one took. */
+/* Waits until `ms` ms after the start: the next burst is due regardless of the duration of the
+ * last one. */
 static void due(struct timespec start, long ms)
 {
 	start.tv_nsec += ms % 1000 * 1000000;
@@ -70,7 +71,7 @@ int main(int argc, char **argv)
 		n[i - 3] = atol(argv[i]);
 #define IS(name) (!strcmp(mode, name))
 
-	if (IS("bursts")) { /* BURSTS WRITES BYTES MS: so many writes every so many ms */
+	if (IS("bursts")) { /* BURSTS WRITES BYTES MS: WRITES writes every MS ms */
 		struct timespec start;
 		clock_gettime(CLOCK_MONOTONIC, &start);
 		fd = opened(path, O_CREAT | O_WRONLY);
@@ -83,7 +84,8 @@ int main(int argc, char **argv)
 		fd = opened(path, O_CREAT | O_WRONLY);
 		for (long i = 0; i < n[0]; i++)
 			written(fd, n[1], n[3] + i * n[2]);
-	} else if (IS("nested")) { /* OUTER INNER BYTES STRIDE FAR: INNER at STRIDE, the next INNER FAR behind */
+	} else if (IS("nested")) {
+		/* OUTER INNER BYTES STRIDE FAR: INNER at STRIDE, the next INNER after FAR */
 		fd = opened(path, O_CREAT | O_WRONLY);
 		for (long i = 0; i < n[0]; i++)
 			for (long j = 0; j < n[1]; j++)
@@ -99,30 +101,30 @@ int main(int argc, char **argv)
 		fd = opened(path, O_CREAT | O_WRONLY);
 		for (long i = 0; i < n[0]; i++)
 			written(fd, n[1], i * n[2] % n[0] * n[1]);
-	} else if (IS("own")) { /* COUNT BYTES: each rank a file of its own */
+	} else if (IS("own")) { /* COUNT BYTES: each rank has its own file */
 		fd = opened(numbered(path, rank), O_CREAT | O_WRONLY);
 		for (long i = 0; i < n[0]; i++)
 			written(fd, n[1], i * n[1]);
-	} else if (IS("shared")) { /* COUNT BYTES: each rank a part of one file */
+	} else if (IS("shared")) { /* COUNT BYTES: each rank has a part of one file */
 		fd = opened(path, O_CREAT | O_WRONLY);
 		for (long i = 0; i < n[0]; i++)
 			written(fd, n[1], (rank * n[0] + i) * n[1]);
-	} else if (IS("some")) { /* COUNT BYTES RANKS: so many ranks share a file */
+	} else if (IS("some")) { /* COUNT BYTES RANKS: RANKS ranks share a file */
 		fd = opened(numbered(path, rank / n[2]), O_CREAT | O_WRONLY);
 		for (long i = 0; i < n[0]; i++)
 			written(fd, n[1], (rank % n[2] * n[0] + i) * n[1]);
-	} else if (IS("one")) { /* COUNT BYTES RANK: that one alone, the others look on */
+	} else if (IS("one")) { /* COUNT BYTES RANK: RANK alone, the others do nothing */
 		fd = opened(path, O_CREAT | O_WRONLY);
 		for (long i = 0; rank == n[2] && i < n[0]; i++)
 			written(fd, n[1], i * n[1]);
-	} else if (IS("half")) { /* COUNT BYTES: as much to one file as to one's own */
+	} else if (IS("half")) { /* COUNT BYTES: equal amounts to a shared and to an own file */
 		int own = opened(numbered(path, rank), O_CREAT | O_WRONLY);
 		fd = opened(path, O_CREAT | O_WRONLY);
 		for (long i = 0; i < n[0]; i++) {
 			written(own, n[1], i * n[1]);
 			written(fd, n[1], (rank * n[0] + i) * n[1]);
 		}
-	} else if (IS("reads")) { /* TIMES COUNT BYTES START: the same bytes, so many times */
+	} else if (IS("reads")) { /* TIMES COUNT BYTES START: the same bytes, TIMES times */
 		fd = opened(path, O_RDONLY);
 		for (long time = 0; time < n[0]; time++)
 			for (long i = 0; i < n[1]; i++)
@@ -131,12 +133,12 @@ int main(int argc, char **argv)
 		fd = opened(path, O_RDONLY);
 		for (long i = 0; i < n[0]; i++)
 			seen(fd, n[1], (rank * n[0] + i) * n[1]);
-	} else if (IS("writes")) { /* TIMES COUNT BYTES: the same bytes, so many times */
+	} else if (IS("writes")) { /* TIMES COUNT BYTES: the same bytes, TIMES times */
 		fd = opened(path, O_CREAT | O_WRONLY);
 		for (long time = 0; time < n[0]; time++)
 			for (long i = 0; i < n[1]; i++)
 				written(fd, n[2], i * n[2]);
-	} else if (IS("truncated")) { /* TIMES COUNT BYTES: the same, but the file is emptied before */
+	} else if (IS("truncated")) { /* TIMES COUNT BYTES: the same, with truncation before */
 		for (long time = 0; time < n[0]; time++) {
 			fd = opened(path, O_CREAT | O_WRONLY | O_TRUNC);
 			for (long i = 0; i < n[1]; i++)
@@ -152,7 +154,7 @@ int main(int argc, char **argv)
 	} else if (IS("opens")) { /* COUNT: the same file */
 		for (long i = 0; i < n[0]; i++)
 			check(close(opened(path, O_RDONLY)) == 0);
-	} else if (IS("stats")) { /* COUNT SAME: of files that are not there, or of one that is */
+	} else if (IS("stats")) { /* COUNT SAME: of missing files, or of an existing one */
 		struct stat status;
 		for (long i = 0; i < n[0]; i++)
 			check(!stat(n[1] ? path : numbered(path, i), &status) == !!n[1]);
@@ -162,14 +164,15 @@ int main(int argc, char **argv)
 			written(fd, n[1], 0);
 			check(close(fd) == 0);
 		}
-	} else if (IS("syncs")) { /* COUNT BYTES EVERY: durable after every so many */
+	} else if (IS("syncs")) { /* COUNT BYTES EVERY: a sync after every EVERY writes */
 		fd = opened(path, O_CREAT | O_WRONLY);
 		for (long i = 0; i < n[0]; i++) {
 			written(fd, n[1], i * n[1]);
 			if (i % n[2] == n[2] - 1)
 				check(fdatasync(fd) == 0);
 		}
-	} else if (IS("late")) { /* FIFO in PATH.fifo; those ranks from RANK on wait for its writer; then all write BYTES */
+	} else if (IS("late")) {
+		/* FIFO in PATH.fifo; ranks from RANK on wait for its writer; then all write BYTES */
 		static char fifo[4096];
 		strcpy(fifo, path);
 		strcat(fifo, ".fifo");

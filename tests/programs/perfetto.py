@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""perfetto.py TRACE.json ROWS: the file keeps the rules of the JSON trace event format, and its events are the rows that
-`miot cat --format json` printed into ROWS: each once, times to the nanosecond, every argument equal. Prints counts."""
+"""Checks that a file follows the JSON trace event format, and that its events are the rows that
+`miot cat --format json` printed into ROWS: `perfetto.py TRACE.json ROWS`. Each appears once,
+with times to the nanosecond and every argument equal. Prints counts."""
 
 import collections
 import decimal
@@ -72,7 +73,7 @@ for event in trace["traceEvents"]:
     found.append((origin + time + took, took, event))
 assert not open_pairs, "pairs without an end"
 
-# Complete events of a thread lie within each other or apart.
+# Complete events of a thread are nested or disjoint.
 deepest = 0
 for line in lines.values():
     stack = []

@@ -1,4 +1,5 @@
-"""Opens, reads, maps, in threads and in processes: always the same calls on the same files."""
+"""Opens, reads and maps files in threads and in processes: always the same calls on the same
+files."""
 
 import mmap
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Reads a trace directory with pyarrow and DuckDB, knowing nothing of MIOT but its documentation."""
+"""Reads a trace directory with pyarrow and DuckDB, using only the documentation of MIOT."""
 
 import sys
 

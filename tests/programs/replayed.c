@@ -90,7 +90,7 @@ static void descriptors(void)
 	CHECK(dup2(log, 77) == 77 && write(77, "again\n", 6) == 6 && fcntl(fd, F_DUPFD_CLOEXEC, 100) >= 100);
 	pid_t child = fork();
 	if (child == 0) {
-		/* The position is one. */
+		/* Parent and child share one position. */
 		CHECK(read(fd, buffer, 50) == 50 && write(log, "child\n", 6) == 6);
 		CHECK(lseek(more, 7, SEEK_CUR) == 168 && close(fd) == 0);
 		int own = open("childs", O_WRONLY | O_CREAT, 0644);
@@ -162,7 +162,7 @@ static void streams(void)
 
 static void pipes(void)
 {
-	/* A listing finds what was made by other calls than open. */
+	/* A listing contains names that were created by other calls than open. */
 	CHECK(mkdir("p", 0755) == 0 && mkfifo("p/pipe", 0600) == 0 && mkfifo("p/pipe", 0600) == -1);
 	CHECK(mknod("p/node", S_IFIFO | 0600, 0) == 0 && mknod("p/file", S_IFREG | 0600, 0) == 0);
 	CHECK(mkfifoat(AT_FDCWD, "p/other", 0600) == 0 && mknodat(AT_FDCWD, "p/socket", S_IFSOCK | 0600, 0) == 0);
@@ -172,7 +172,7 @@ static void pipes(void)
 	CHECK(closedir(directory) == 0 && access("p/pipe", R_OK) == 0 && rename("p/other", "p/another") == 0);
 	int reads = open("p/pipe", O_RDONLY | O_NONBLOCK), writes = open("p/pipe", O_WRONLY);
 	CHECK(reads >= 0 && writes >= 0 && close(writes) == 0 && close(reads) == 0);
-	/* Each waits for the other end. */
+	/* Each process waits for the other end. */
 	pid_t child = fork();
 	if (child == 0) {
 		int end = open("p/node", O_RDONLY);
@@ -185,7 +185,7 @@ static void pipes(void)
 	CHECK(unlink("p/file") == 0 && remove("p/socket") == 0 && rmdir("p") == 0);
 }
 
-/* What a child inherits has no name any more, or was made by a call that is not recorded. */
+/* Inherited files whose names were removed, or that were created by a call that is not recorded. */
 static void inherited(void)
 {
 	int gone = open("gone", O_RDWR | O_CREAT, 0600), memory = shm_open("/miot-replayed", O_RDWR | O_CREAT, 0600), status;

@@ -1,5 +1,5 @@
-/* semantics CASE: prints what a program can observe of its I/O calls; a hook must not change any
- * of it. */
+/* semantics CASE: prints the results of I/O calls that a program can observe. A hook must not
+ * change any of them. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@ extern char **environ;
 
 static void show(const char *what, long value) { printf("%s %ld errno %d\n", what, value, errno); }
 
-/* A call that succeeds leaves errno alone; one that fails sets it. */
+/* A call that succeeds leaves errno unchanged; one that fails sets it. */
 static void error_numbers(void) {
     char text[16];
     struct stat s;
@@ -263,7 +263,7 @@ __attribute__((destructor)) static void after_main(void) {
 }
 
 static void inherited(void) {
-    /* Descriptors 8 and 9 come from the parent. */
+    /* Descriptors 8 and 9 are inherited from the parent. */
     char text[8] = "";
     show("position", lseek(8, 0, SEEK_CUR));
     show("read", read(8, text, 5));

@@ -1,4 +1,4 @@
-/* Exceptions that a callback throws pass through a function of libc, and through its hook. */
+/* Exceptions of a callback pass through a function of libc and through its hook. */
 #include <cstdio>
 #include <dirent.h>
 #include <fcntl.h>

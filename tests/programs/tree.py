@@ -1,8 +1,9 @@
-"""Directory trees with known contents, and what they hold, worked out without MIOT.
+"""Directory trees with known contents, and their figures, computed without MIOT.
 
-tree.py make DIR AS_OF     makes a tree, prints what is in it, from what was made; AS_OF: seconds since 1970
-tree.py many DIR FILES     makes many small files, some with names in two directories
-tree.py survey DIR AS_OF   prints what is in any tree, from lstat
+  tree.py make DIR AS_OF    creates a tree and prints its figures, computed from its definition;
+                            AS_OF: seconds since 1970
+  tree.py many DIR FILES    creates many small files, some with names in two directories
+  tree.py survey DIR AS_OF  prints the figures of any tree, computed from lstat
 """
 import json, os, sys
 
@@ -56,8 +57,8 @@ class Figures:
         print(json.dumps({**self.counts, "histograms": bins}))
 
 def make(root, as_of):
-    """Sizes, names, links, targets and times are as given here; only blocks, sizes of directories and times of change are
-    asked of the file system."""
+    """Sizes, names, links, targets and times are those given here. Only blocks, sizes of
+    directories and times of change are read from the file system."""
     figures, entries, day = Figures(as_of), {}, 86400
     os.mkdir(root)
     at = os.open(root, os.O_RDONLY)
@@ -112,7 +113,7 @@ def make(root, as_of):
     os.mkfifo(os.path.join(root, "fifo"))
     named("fifo")
     figures.counts["fifos"] += 1
-    # A path far longer than PATH_MAX, so made step by step.
+    # A path far longer than PATH_MAX, therefore created step by step.
     stats = []
     depth, name = 60, "d" * 200
     here = os.open(root, os.O_RDONLY)
@@ -145,7 +146,7 @@ def many(root, files):
         descriptor = os.open(f"{folder}/{number}", os.O_CREAT | os.O_WRONLY)
         os.truncate(descriptor, number % 7919)
         os.close(descriptor)
-        # Names of the same file far apart.
+        # The names of a file are far apart.
         if number % 10 == 0 and number > files // 2:
             other = number - files // 2
             os.link(f"{folder}/{number}", f"{root}/{other // 5000}/{other // 250 % 20}/also-{number}")

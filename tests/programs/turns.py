@@ -1,4 +1,4 @@
-"""Takes turns with another one through two pipes: turns.py FROM TO TURNS first|second.
+"""Takes turns with another process through two pipes: turns.py FROM TO TURNS first|second.
 
 Pipes are not traced, so each turn writes one byte to the file FROM.log."""
 
@@ -6,7 +6,7 @@ import os
 import sys
 
 came, goes, turns, place = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-# Opened in the order in which both can.
+# Both processes open the pipes in the same order, so that neither blocks forever.
 if place == "first":
     to = os.open(goes, os.O_WRONLY)
     back = os.open(came, os.O_RDONLY)

@@ -23,7 +23,7 @@ int main(int count, char **words)
         return 1;
     }
     if (count > 2) {
-        /* A library that nobody calls: it stays all the same. */
+        /* A library without any call also stays loaded. */
         dlclose(plugin);
         puts(dlopen(words[1], RTLD_NOW | RTLD_NOLOAD) ? "stays" : "gone");
         return 0;

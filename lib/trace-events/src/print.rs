@@ -45,7 +45,13 @@ impl<'w> RowPrinter<'w> {
             Format::Json => (Output::Json(out), false),
             Format::Csv => (Output::Csv(Box::new(csv::Writer::from_writer(out))), true),
         };
-        RowPrinter { out, line: Vec::new(), columns: COLUMNS.iter().collect(), header_due: is_csv, node_times }
+        RowPrinter {
+            out,
+            line: Vec::new(),
+            columns: COLUMNS.iter().collect(),
+            header_due: is_csv,
+            node_times,
+        }
     }
 
     /// Restricts the output to these columns, in this order. [`Format::Text`] ignores columns.

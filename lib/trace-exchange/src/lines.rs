@@ -33,11 +33,7 @@ impl<'w> Lines<'w> {
     ///
     /// # Errors
     /// Errors of writing.
-    pub fn new(
-        to: impl Write + 'w,
-        format: Format,
-        columns: Vec<&'static Column>,
-    ) -> io::Result<Lines<'w>> {
+    pub fn new(to: impl Write + 'w, format: Format, columns: Vec<&'static Column>) -> io::Result<Lines<'w>> {
         let mut printer = RowPrinter::new(to, format, None);
         if !columns.is_empty() {
             printer = printer.with_columns(columns);

@@ -1,8 +1,6 @@
-/* The program that is hooked: one call over and over, on a file in the page cache.
- *
+/* The program with the hook: one call in a loop, on a file in the page cache.
  *   calls pread FILE   reads 4 KiB at a time
- *   calls stat FILE    asks for its size by its path
- */
+ *   calls stat FILE    gets the attributes of the file by its path */
 #include "worker.h"
 
 #include <fcntl.h>

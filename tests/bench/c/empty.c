@@ -1,4 +1,4 @@
-/* Preloaded: a library that does nothing, for what loading one costs. */
+/* Preloaded library that does nothing, to measure the cost of loading a library. */
 int miot_bench_nothing(void)
 {
 	return 0;

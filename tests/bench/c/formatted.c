@@ -1,9 +1,7 @@
-/* Formatted logging the way the debug log of PVFS clients works: per line the time of day,
- * broken down and formatted, a prefix, the message formatted into a buffer, one fprintf and one
- * fflush. An operation logs one line, at its end.
- *
- *   formatted FILE
- */
+/* Formatted logging in the way of the debug log of PVFS clients. For each line: get the time of
+ * day, break it down and format it, write a prefix, format the message into a buffer, one
+ * fprintf and one fflush. An operation logs one line at its end.
+ *   formatted FILE */
 #include "worker.h"
 
 #include <stdarg.h>

@@ -1,11 +1,8 @@
-/* LTTng-UST: one operation is a tracepoint at its begin and one at its end, or only the latter;
- * or operations are read from a file, in which each has 128 bytes: eight numbers (operation and
- * flags << 16, request, begin, duration, handle, offset, length, result) and a path that ends
- * with zeros.
- *
+/* LTTng-UST. One operation is a tracepoint at its start and one at its end, or only the latter.
+ * Or operations are read from a file with 128 bytes each: eight numbers (operation and flags <<
+ * 16, request, start, duration, handle, offset, length, result) and a path padded with zeros.
  *   lttng pair|end
- *   lttng replay FILE
- */
+ *   lttng replay FILE */
 #define LTTNG_UST_TRACEPOINT_CREATE_PROBES
 #define LTTNG_UST_TRACEPOINT_DEFINE
 #include "lttng_provider.h"

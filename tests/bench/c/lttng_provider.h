@@ -24,7 +24,7 @@
 	lttng_ust_field_integer(uint64_t, length, length)						\
 	lttng_ust_field_integer(int64_t, result, result))
 
-/* The same with a path, ten arguments being the most. */
+/* The same with a path. Ten arguments are the maximum. */
 LTTNG_UST_TRACEPOINT_EVENT(miot_bench, path,
 	LTTNG_UST_TP_ARGS(uint16_t, op, uint16_t, flags, uint32_t, request, uint64_t, begin, uint64_t, duration,
 			  uint64_t, handle, uint64_t, offset, uint64_t, length, int64_t, result, const char *, path),

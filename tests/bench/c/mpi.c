@@ -1,7 +1,5 @@
-/* The MPI program that is hooked: writes 4 KiB at a time into a file in the page cache.
- *
- *   mpi FILE
- */
+/* The MPI program with the hooks: writes 4 KiB at a time to a file in the page cache.
+ *   mpi FILE */
 #include "worker.h"
 
 #include <mpi.h>

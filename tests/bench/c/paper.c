@@ -1,14 +1,12 @@
 /* A client as in the MIOT paper.
- *
  *   paper response COUNT LOG
  *       Table I: time-stamp counts of a line of a formatted log, of its two steps, and of the same
- *       line recorded raw, each COUNT times; medians on one line
+ *       line recorded raw, each COUNT times. Prints the medians on one line.
  *   paper steps
  *       docs/hooks/instrument.md: cycles of each step of instrumenting a client, one line each
  *   paper io PATTERN FILE_BYTES TRANSFER
- *       Fig. 7: nanoseconds of a pass over a file through PVFS_sys_io; PATTERN is read, write,
- *       random-read or random-write
- */
+ *       Fig. 7: nanoseconds of a pass over a file through PVFS_sys_io. PATTERN is read, write,
+ *       random-read or random-write. */
 #define _GNU_SOURCE
 #include <miot.h>
 #include <pvfs2.h>
@@ -96,8 +94,8 @@ static int response(long count, const char *log)
     return 0;
 }
 
-/* Rounds of a burst that no lane is too small for, with time to drain in between: the median of
- * the rounds. */
+/* Rounds of a burst that fits every lane, with time to drain in between. The result is the
+ * median of the rounds. */
 #define STEP(name, ...)                                             \
     do {                                                            \
         static uint64_t rounds[41];                                 \

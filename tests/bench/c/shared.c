@@ -1,9 +1,8 @@
-/* The MPI-IO micro program that `miot bench` is compared with: all ranks write or read a shared
- * file between two barriers.
- *
+/* The MPI-IO benchmark that `miot bench` is compared with: all ranks write or read a shared file
+ * between two barriers.
  *   shared write|read strided|segmented independent|collective FILE BLOCK COUNT REPETITIONS
  *
- * Prints MiB (2^20 bytes) per second, a line for each repetition, which has a new file. */
+ * Prints MiB (2^20 bytes) per second, one line for each repetition, which uses a new file. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,5 @@
-/* A program of a shell loop: a few I/O calls on one file, then the end.
- *
- *   short FILE
- */
+/* A short program of a shell loop: a few I/O calls on one file, then exit.
+ *   short FILE */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,8 +1,6 @@
-/* A metadata storm: processes share so many empty files in a hundred folders; each creates all
- * of its own, asks for the size of each, removes each.
- *
- *   storm FOLDER FILES PROCESSES
- */
+/* A metadata storm. Processes share FILES empty files in a hundred folders. Each process creates
+ * all of its files, gets the size of each, and removes each.
+ *   storm FOLDER FILES PROCESSES */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,14 +1,13 @@
-/* A worker of the benchmark: obeys lines on its standard input, so that the driver can alternate
- * between workers. A program that includes this defines setup() and operations().
- *
+/* A worker of the benchmark. It executes commands from its standard input, so that the driver
+ * can alternate between workers. A program that includes this file defines setup() and
+ * operations().
  *   run OPERATIONS THREADS
  *       prints nanoseconds of CPU time of all threads, and nanoseconds of wall time
  *   paced RATE MILLISECONDS THREADS
- *       so many operations a second, each thread waking every millisecond; prints the operations
- *       done, CPU time and wall time
+ *       makes RATE operations a second, each thread waking every millisecond; prints the number
+ *       of operations, CPU time, wall time
  *   step OPERATIONS
- *       prints "done"; the operations run between two int3, for single-stepping
- */
+ *       prints "done"; the operations run between two int3, for single-stepping */
 #ifndef WORKER_H
 #define WORKER_H
 

@@ -1,7 +1,7 @@
-/* Preloaded: what no hook of pread, pwrite and stat can be cheaper than. With FLOOR two clock
- * reads and a 64-byte store in a ring of the thread, without it nothing but the call; paths are
- * not recorded. The symbol is looked up once, so that a call costs one indirect jump.
- */
+/* Preloaded wrapper that is the lower bound for any hook of pread, pwrite and stat. With FLOOR
+ * it makes two clock reads and a 64-byte store into a ring of the thread, without it only the
+ * call. Paths are not recorded. The symbol is looked up once, so that a call costs one indirect
+ * jump. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@ __attribute__((constructor)) static void find(void)
 	next_stat = (by_path *)dlsym(RTLD_NEXT, "stat");
 }
 
-/* Called by the constructors of others, before ours. */
+/* Called by constructors of other libraries that run before this one's. */
 static ssize_t first_pread(int fd, void *buffer, size_t length, off_t offset)
 {
 	find();

@@ -1,9 +1,9 @@
-//! `bytes`: what an event takes on the wire, in the live part and sealed, beside a trace of LTTng
+//! `bytes`: size of an event on the wire, in the live part and sealed, compared with an LTTng trace
 //! of the same events.
 //!
-//! 16 streams of each pattern go to a log-server; and through LTTng's tracepoint in the order of
-//! their times, with the fields that it has (`c/lttng_provider.h`), of which paths are texts. Its
-//! trace is measured as it is and under `zstd -3`.
+//! 16 streams of each pattern are sent to a log-server. The same events go through LTTng's
+//! tracepoint in the order of their times, with the same fields (`c/lttng_provider.h`); paths are
+//! strings. LTTng's trace is measured as it is and compressed by `zstd -3`.
 
 use crate::Bench;
 use crate::daemons::folder_bytes;
@@ -89,9 +89,9 @@ fn theirs(bench: &Bench, lttng: &Lttng, plan: Plan) -> Result<(f64, Option<f64>)
     Ok(found)
 }
 
-/// The events of a plan in order of time, for `c/lttng.c`.
+/// Writes the events of a plan in order of time, for `c/lttng.c`.
 fn write_events(plan: Plan, path: &Path) -> Result<()> {
-    /// Bytes of one: eight numbers and a path that ends with zeros.
+    /// Bytes of an event: eight numbers and a path padded with zeros.
     const RECORD: usize = 128;
     let mut all: Vec<(i64, Vec<u8>)> = Vec::new();
     for stream in 0..plan.nodes {

@@ -1,4 +1,4 @@
-//! A log-client and a log-server of our own, as separate processes on the loopback.
+//! A log-client and a log-server of the benchmark, as separate processes on loopback.
 
 use crate::process::{self, Usage};
 use crate::sink::Sink;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Both daemons, running. What is left of them ends with this value.
+/// Both daemons, running. They are stopped when this value is dropped.
 pub(crate) struct Daemons {
     server: Server,
     client: Option<Child>,
@@ -18,14 +18,14 @@ pub(crate) struct Daemons {
     log: PathBuf,
 }
 
-/// Who takes what the log-client sends.
+/// Receiver of the log-client's batches.
 enum Server {
     Ours(Child),
-    /// Throws it away.
+    /// Discards them.
     Sink(#[allow(dead_code, reason = "ends when it is dropped")] Sink),
 }
 
-/// What the daemons used, from start to end.
+/// Resources that the daemons used, from start to end.
 pub(crate) struct Ended {
     pub(crate) client: Usage,
     pub(crate) server: Usage,
@@ -33,25 +33,25 @@ pub(crate) struct Ended {
     pub(crate) stop_seconds: [f64; 2],
     /// Bytes of the live part before it was sealed.
     pub(crate) live_bytes: u64,
-    /// Records lost for whatever reason, by the log-client's own report.
+    /// Records lost for any reason, as reported by the log-client.
     pub(crate) lost: u64,
-    /// Records the log-client found.
+    /// Records that the log-client found.
     pub(crate) events: u64,
 }
 
-/// A program that was built with this one.
+/// Path of a program that was built with this one.
 pub(crate) fn built(name: &str) -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     ensure!(path.exists(), "{} is missing: build it with `cargo build --release`", path.display());
     Ok(path)
 }
 
-/// A TCP port of the loopback that nobody uses now.
+/// Returns an unused TCP port on loopback.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(free_ports::<1>()?[0])
 }
 
-/// Several, no two alike.
+/// Returns several different unused ports.
 pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let held = (0..N).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
     let mut ports = [0; N];
@@ -62,8 +62,8 @@ pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
 }
 
 impl Daemons {
-    /// Starts both: trace and configuration in `dir`, lanes in `node`. `when_full` is the policy of
-    /// lanes.
+    /// Starts both daemons, with trace and configuration in `dir` and lanes in `node`. `when_full`
+    /// is the policy of the lanes.
     pub(crate) fn start(dir: &Path, node: &Path, when_full: &str) -> Result<Daemons> {
         std::fs::create_dir_all(dir)?;
         let address = format!("127.0.0.1:{}", free_port()?);
@@ -76,8 +76,8 @@ impl Daemons {
         Ok(daemons)
     }
 
-    /// Starts a log-client alone, whose server throws everything away: nothing else takes the
-    /// processors.
+    /// Starts a log-client whose server discards everything, so that no log-server uses processor
+    /// time.
     pub(crate) fn start_client_alone(dir: &Path, node: &Path, when_full: &str) -> Result<Daemons> {
         std::fs::create_dir_all(dir)?;
         let sink = Sink::start()?;
@@ -104,17 +104,17 @@ impl Daemons {
         wait_until("log-client", dir, || page.exists())
     }
 
-    /// For `MIOT_DIR`.
+    /// Value of `MIOT_DIR`.
     pub(crate) fn node(&self) -> &Path {
         &self.node
     }
 
-    /// The log-server's host and port.
+    /// Host and port of the log-server.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// The trace directory.
+    /// Trace directory.
     pub(crate) fn trace(&self) -> &Path {
         &self.trace
     }
@@ -128,7 +128,7 @@ impl Daemons {
         self.client.iter().map(Child::id).chain(server).collect()
     }
 
-    /// Stops the log-client, which delivers what was recorded, then the log-server, which seals it.
+    /// Stops the log-client, which delivers its records, then the log-server, which seals them.
     pub(crate) fn stop(mut self) -> Result<Ended> {
         let started = Instant::now();
         let client = self.client.as_mut().map(process::terminate).unwrap_or_default();
@@ -139,7 +139,7 @@ impl Daemons {
             Server::Sink(_) => Usage { success: true, ..Usage::default() },
         };
         let stop_seconds = [client_ended, started.elapsed().as_secs_f64() - client_ended];
-        ensure!(client.success && server.success, "a daemon did not end well: {client:?}, {server:?}");
+        ensure!(client.success && server.success, "a daemon ended with an error: {client:?}, {server:?}");
         let report = std::fs::read_to_string(&self.log)?;
         let lost = ["lost_full", "lost_nested", "lost_no_lane"];
         let lost = lost.iter().map(|key| reported(&report, key)).sum::<Option<u64>>().with_context(|| {
@@ -150,7 +150,7 @@ impl Daemons {
     }
 }
 
-/// A number of the log-client's last words.
+/// Number in the last lines of the log-client's log.
 fn reported(log: &str, key: &str) -> Option<u64> {
     let words = log.lines().rfind(|line| line.contains("stopped"))?.split_whitespace();
     words.filter_map(|word| word.split_once('=')).find(|(name, _)| *name == key)?.1.parse().ok()
@@ -195,7 +195,7 @@ pub(crate) fn wait_until(name: &str, dir: &Path, ready: impl Fn() -> bool) -> Re
     Ok(())
 }
 
-/// Bytes of all files below a folder; zero if there is none.
+/// Bytes of all files below a folder. 0 if there is none.
 pub(crate) fn folder_bytes(dir: &Path) -> u64 {
     std::fs::read_dir(dir)
         .into_iter()

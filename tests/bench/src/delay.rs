@@ -1,7 +1,7 @@
-//! `delay`: from the completion of a request to its line in `miot tail -f`.
+//! `delay`: time from the completion of a request to its line in `miot tail -f`.
 //!
-//! The producer writes the time of the completion into the event's result; the driver takes the
-//! time when the line arrives.
+//! The producer writes the completion time into the event's result. The driver takes the time when
+//! the line arrives.
 
 use crate::Bench;
 use crate::daemons::{self, Daemons};
@@ -83,7 +83,7 @@ fn measure(bench: &Bench, loaded: bool) -> Result<Vec<f64>> {
             Some((seen - completed) as f64 / 1e6)
         })
         .collect();
-    // Each run is two operations; those before the subscription are not seen.
+    // Each run makes two operations. Those before the subscription are not received.
     ensure!(delays.len() as u64 >= stamps, "`miot tail` showed {} of {} events", delays.len(), 2 * stamps);
     Ok(delays)
 }

@@ -1,12 +1,13 @@
-//! `drain`: how many events a second one log-client takes out of lanes without a loss.
+//! `drain`: maximum rate in events per second at which one log-client drains lanes without losses.
 //!
-//! Producers record at a given rate, waking every millisecond, and drop what finds no room. The
-//! rate goes up a ladder, on each step of which every contender has its turn, until each has lost
-//! something; then the step between its last good and its first bad rate is halved twice. A rate is
-//! good if nothing is lost, at the first try or at two further ones. Beside the log-client
-//! LTTng-UST's consumer daemon, which writes to local files, with as much buffer memory in all and
-//! in its discarding mode. Producers, daemons and whatever takes the log-client's bytes share the
-//! processors of this machine.
+//! Producers record at a given rate, wake every millisecond, and drop events that do not fit. The
+//! rate increases in steps. In each step all contenders run in turn, until each has lost events.
+//! Then the interval between its last good and its first bad rate is halved twice. A rate is good
+//! if the first run, or two further runs, had no losses.
+//!
+//! The peer is LTTng-UST's consumer daemon, which writes to local files, with the same total buffer
+//! memory and in its discarding mode. Producers, daemons and the receiver of the log-client's
+//! batches share the processors of this machine.
 
 use crate::Bench;
 use crate::daemons::Daemons;
@@ -20,31 +21,31 @@ use std::fmt::Write as _;
 
 /// A lane of the default largest size: 32 768 slots of 64 bytes.
 const LANE_BYTES: u64 = 2 << 20;
-/// The lowest step, events a second.
+/// Lowest rate, events per second.
 const FIRST_RATE: u64 = 1_000_000;
-/// No faster: more than the processors can record.
+/// Highest rate, events per second: more than the processors can record.
 const LAST_RATE: u64 = 128_000_000;
 
 /// One run at one rate.
 struct Trial {
     paced: Paced,
     lost: u64,
-    /// CPU time of the consuming daemon, and of what stands behind it, seconds.
+    /// CPU time in seconds of the consuming daemon, and of the server behind it.
     daemon_cpu: f64,
     server_cpu: f64,
 }
 
 impl Trial {
-    /// Events a second that were really recorded.
+    /// Rate of events that were really recorded, per second.
     fn rate(&self) -> f64 {
         self.paced.recorded / self.paced.wall_ns * 1e9
     }
 }
 
-/// A run at a rate; the name is new each time.
+/// Runs at a rate. The name is new each time.
 type Attempt<'a> = Box<dyn Fn(&str, u64) -> Result<Trial> + 'a>;
 
-/// Who drains, and between which rates the answer is.
+/// A daemon that drains, and the bounds of its highest rate.
 struct Contender<'a> {
     key: &'static str,
     who: &'static str,
@@ -68,7 +69,7 @@ impl<'a> Contender<'a> {
             self.runs += 1;
             let trial = (self.attempt)(&format!("{}-{}", self.key, self.runs), rate)?;
             if trial.lost > 0 {
-                // Now one good run is an exception, two are not.
+                // After a failure, one good run is not sufficient, two are.
                 wanted = 2;
                 if !first {
                     break;
@@ -79,7 +80,7 @@ impl<'a> Contender<'a> {
             if wanted > 0 {
                 continue;
             }
-            // Producers that cannot follow would not follow a higher rate either.
+            // Producers that cannot reach this rate would not reach a higher one either.
             if trial.rate() < 0.95 * rate as f64 {
                 self.bad = Some(rate);
             }
@@ -211,7 +212,7 @@ fn millions(rate: &Value) -> String {
     rate.as_f64().map_or("–".into(), |rate| format!("{:.2}", rate / 1e6))
 }
 
-/// The highest rate of one contender, events per second.
+/// Highest rate of one contender, events per second.
 pub(crate) fn rate(results: &Value, key: &str, threads: u64) -> Option<f64> {
     let rows = results["rates"].as_array()?;
     rows.iter().find(|row| row["threads"] == threads && row["key"] == key)?["events_per_s"].as_f64()

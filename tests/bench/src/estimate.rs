@@ -1,10 +1,10 @@
-//! `estimate`: how far estimates of an application's I/O time are from what it takes, on two kinds
-//! of storage that differ much: the tables 3 and 4 of Méndez et al. (2012), with the I/O of NAS
-//! BT-IO on four ranks, and with checkpoints of a rank on each processor.
+//! `estimate`: error of estimated I/O times of applications on two very different kinds of storage,
+//! as in tables 3 and 4 of Méndez et al. (2012). The applications are NAS BT-IO on four ranks, and
+//! checkpoints with one rank per processor.
 //!
 //! A model is made of one run of each application in memory. Then, in each round and on each
-//! storage, the application runs and is traced, and `miot estimate` measures the phases with `miot
-//! bench` under MPI.
+//! storage, the application runs traced, and `miot estimate` measures the phases with `miot bench`
+//! under MPI.
 
 use crate::apps::available;
 use crate::apps::mounts::Ext4;
@@ -22,11 +22,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const LAUNCHER: &str = "mpiexec.mpich";
-/// With data in the journal, ext4 takes memory in single pages, as [`Kept`] keeps it, and not in
-/// blocks that go back to the host.
+/// Mount options. With data in the journal, ext4 allocates memory in single pages, which [`Kept`]
+/// holds, and not in blocks that were returned to the host.
 const DURABLE: &str = "sync,data=journal";
 
-/// What `miot estimate` and the application say of a family of phases, round by round.
+/// Times of a family of phases by `miot estimate` and by the application, round by round.
 #[derive(Default)]
 struct Rounds {
     estimated: Vec<f64>,
@@ -35,17 +35,17 @@ struct Rounds {
     bytes: u64,
 }
 
-/// What is to run elsewhere.
+/// An application to be estimated.
 struct Application {
     miot: PathBuf,
     program: PathBuf,
     name: String,
     ranks: u64,
-    /// Words before and after the name of its file.
+    /// Arguments before and after the name of its file.
     before: &'static [&'static str],
     after: [u32; 2],
     model: String,
-    /// How a benchmark mimics its phases.
+    /// Benchmark commands that reproduce its phases.
     commands: String,
 }
 
@@ -63,7 +63,7 @@ impl Application {
         Application::new(scratch, "btio", name, 4, variant, [cells, dumps])
     }
 
-    /// A rank on each processor.
+    /// Checkpoints with one rank per processor.
     fn checkpoint(scratch: &Path, [steps, requests]: [u32; 2]) -> Result<Application> {
         let ranks = processors() as u64;
         let name = format!("Checkpoints, {ranks} ranks, {steps} times {requests} requests of 1 MiB each");
@@ -91,7 +91,7 @@ impl Application {
         })
     }
 
-    /// Makes a model of a run with its file in a directory.
+    /// Creates a model from a run with its file in a directory.
     fn modelled(mut self, on: &Path) -> Result<Application> {
         let trace = Path::new(&self.model).with_extension("trace");
         self.run(on, &trace)?;
@@ -100,7 +100,7 @@ impl Application {
         Ok(self)
     }
 
-    /// A command that is traced, of which the words are still to come.
+    /// Command that traces a program, whose arguments are to be appended.
     fn traced(&self, trace: &Path) -> Result<Command> {
         if trace.exists() {
             std::fs::remove_dir_all(trace)?;
@@ -110,7 +110,7 @@ impl Application {
         Ok(command)
     }
 
-    /// Runs it with its file in a directory, and traces it.
+    /// Runs the application traced, with its file in a directory.
     fn run(&self, on: &Path, trace: &Path) -> Result<()> {
         let file = on.join("data");
         let mut command = self.traced(trace)?;
@@ -131,7 +131,7 @@ impl Application {
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let (disk, memory) = (bench.disk.path(), bench.memory.path());
-    // As in `apps`: file systems of our own take longer than all the rest of a smoke run.
+    // As in `apps`: creating file systems takes longer than all the rest of a smoke run.
     let ext4 =
         if bench.is_smoke() { None } else { available("ext4", Ext4::mount_whole(disk, 2 << 30, DURABLE)) };
     let mut storages = vec![("tmpfs", memory)];
@@ -158,19 +158,18 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     Ok(Value::Array(results))
 }
 
-/// Estimates beside what the application takes, in turn on each storage.
+/// Compares estimates with the application's times, in turn on each storage.
 fn compare(application: &Application, storages: &[(&str, &Path)], rounds: usize) -> Result<Vec<Value>> {
     let trace = Path::new(&application.model).with_extension("trace");
     let mut found: BTreeMap<(usize, String), Rounds> = BTreeMap::new();
-    // The first to write to a new file system takes longer.
+    // The first write to a new file system takes longer.
     for (_, dir) in storages {
         application.run(dir, &trace)?;
     }
     for _ in 0..rounds {
         for (at, (name, dir)) in storages.iter().enumerate() {
             application.run(dir, &trace)?;
-            // Where ranks wait for time slices, the tracer changes how long, so it is there in
-            // both.
+            // Where ranks wait for time slices, the tracer changes the time, so both are traced.
             let mut command = if application.ranks > processors() as u64 {
                 let mut command = application.traced(&trace.with_extension("estimate"))?;
                 command.arg(&application.miot);
@@ -218,7 +217,7 @@ fn compare(application: &Application, storages: &[(&str, &Path)], rounds: usize)
     Ok(rows)
 }
 
-/// The storage with the least time for all phases.
+/// Storage with the least time for all phases.
 fn least(rows: &[Value], key: &str) -> Value {
     let all = rows.iter().filter(|row| row["phases"] == "all");
     let time = |row: &&Value| row[key]["median"].as_f64().unwrap_or(f64::INFINITY);

@@ -1,7 +1,7 @@
-//! Part of `op`: what the first operation of a process and of a thread costs beyond a later one.
+//! Part of `op`: additional cost of the first operation of a process and of a thread.
 //!
-//! The first of a process makes its segment, the first of a thread claims a lane: a new one, or one
-//! that an ended thread has left behind. Lanes have their default size.
+//! The first operation of a process creates its segment. The first of a thread claims a lane: a new
+//! one, or one of an ended thread. Lanes have their default size.
 
 use crate::Bench;
 use crate::played::{Played, Reads};
@@ -12,7 +12,7 @@ use anyhow::Result;
 use miot_proto::control::Settings;
 use serde_json::{Value, json};
 
-/// Threads of a process that are measured.
+/// Number of measured threads of a process.
 const THREADS: u64 = 16;
 
 pub(crate) fn run(bench: &Bench, aside: &Aside) -> Result<Value> {
@@ -25,7 +25,7 @@ pub(crate) fn run(bench: &Bench, aside: &Aside) -> Result<Value> {
         let mut worker = Worker::start("first", command)?;
         process.extend(worker.first(0)?);
         new.extend(worker.first(THREADS)?);
-        // Their lanes are reused once the reader has them empty.
+        // Their lanes are reused when the reader finds them empty.
         played.catch_up()?;
         reused.extend(worker.first(THREADS)?);
         worker.finish()?;

@@ -1,6 +1,7 @@
-//! Many nodes at once: log-clients that one thread of the driver plays. What they ship is made
-//! beforehand, in the form in which real ones keep it in their spools, so that playing them is
-//! copying it into sockets and reading acknowledgements.
+//! Many nodes at once: log-clients that one thread of the driver simulates.
+//!
+//! Their batches are prepared in the form in which real log-clients keep them in their spools, so
+//! that the simulation only copies them into sockets and reads acknowledgments.
 
 use crate::pattern::{Pattern, Rows};
 use anyhow::{Context, Result, bail, ensure};
@@ -14,17 +15,17 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// No answer for so long: something hangs.
+/// Timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is to be shipped.
+/// Batches to be sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) pattern: Pattern,
     pub(crate) nodes: u64,
     /// Streams of each node, all of one process.
     pub(crate) streams: u64,
-    /// Events in a batch.
+    /// Events of a batch.
     pub(crate) rows: u64,
     /// Batches of each stream.
     pub(crate) batches: u64,
@@ -37,35 +38,35 @@ impl Plan {
     }
 }
 
-/// What all nodes of a plan ship.
+/// Frames of all nodes of a plan.
 pub(crate) struct Fleet {
     nodes: Vec<Cargo>,
 }
 
-/// What one node ships.
+/// Frames of one node.
 struct Cargo {
     frames: Vec<u8>,
-    /// Where other frames may be sent between these, and the last number before that.
+    /// Positions at which other frames may be inserted, with the last batch number before each.
     seams: Vec<(usize, u64)>,
 }
 
-/// How the shipping went.
+/// Result of sending.
 #[derive(Clone, Copy)]
 pub(crate) struct Shipped {
-    /// From the first connection to the last acknowledgement.
+    /// Time from the first connection to the last acknowledgment.
     pub(crate) wall: Duration,
-    /// CPU time of the thread that played the nodes, seconds.
+    /// CPU time in seconds of the thread that simulates the nodes.
     pub(crate) cpu: f64,
 }
 
 impl Fleet {
-    /// Makes everything that a plan ships. The events end now, and are a microsecond apart in each
-    /// stream.
+    /// Creates all frames of a plan. The last event is now, and events of a stream are a
+    /// microsecond apart.
     pub(crate) fn build(plan: Plan) -> Fleet {
         Fleet::of(plan, true)
     }
 
-    /// The same without the ends of streams and processes.
+    /// Like [`Fleet::build`], without the ends of streams and processes.
     pub(crate) fn build_open(plan: Plan) -> Fleet {
         Fleet::of(plan, false)
     }
@@ -80,19 +81,18 @@ impl Fleet {
         self.nodes.iter().map(|cargo| cargo.frames.len() as u64).sum()
     }
 
-    /// Ships all of it, and waits until it is acknowledged, which is when it is durable and in
-    /// order.
+    /// Sends everything and waits until it is acknowledged: then it is durable and in order.
     pub(crate) fn ship(&self, address: &str) -> Result<Shipped> {
         Ok(self.play(address, false)?.0)
     }
 
-    /// The same; the connections stay open.
+    /// Like [`Fleet::ship`], but keeps the connections open.
     pub(crate) fn ship_and_stay(&self, address: &str) -> Result<Vec<TcpStream>> {
         Ok(self.play(address, false)?.1.into_iter().map(|player| player.socket).collect())
     }
 
-    /// Ships one batch of each stream at a time, and the next ones once these are acknowledged.
-    /// Returns how long each took, milliseconds, without the first, which waits for the clock.
+    /// Sends one batch of each stream at a time, and the next ones after their acknowledgment.
+    /// Returns the time of each in milliseconds, without the first, which waits for the clock.
     pub(crate) fn ship_one_by_one(&self, address: &str) -> Result<Vec<f64>> {
         let players = self.play(address, true)?.1;
         Ok(players.into_iter().flat_map(|player| player.delays.into_iter().skip(1)).collect())
@@ -106,13 +106,13 @@ impl Fleet {
         let mut heard = Instant::now();
         while players.iter().any(|player| !player.is_done()) {
             let mut polled: Vec<libc::pollfd> = players.iter().map(Player::wants).collect();
-            // SAFETY: a list of so many of them.
+            // SAFETY: the list has that number of elements.
             let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, 1000) };
             ensure!(ready >= 0, "poll: {}", std::io::Error::last_os_error());
             if ready > 0 {
                 heard = Instant::now();
             }
-            ensure!(heard.elapsed() < PATIENCE, "the log-server says nothing more");
+            ensure!(heard.elapsed() < PATIENCE, "the log-server does not answer any more");
             for (player, polled) in players.iter_mut().zip(&polled) {
                 if polled.revents != 0 {
                     player.go_on()?;
@@ -161,8 +161,8 @@ fn cargo(plan: Plan, node: u64, now: i64, ends: bool) -> Cargo {
             columns.clear();
             (0..plan.rows).for_each(|_| rows.push_to(&mut columns));
             let after = columns.attempt.first().copied().unwrap_or(0);
-            // After the last event: one at the very time of the promise would wait for the next
-            // one.
+            // Later than the last event: the log-server keeps an event at the watermark until the
+            // next one.
             watermark = watermark.min(rows.time() + 1);
             let mut encoded = Vec::new();
             columns.encode(&mut scratch, &mut encoded);
@@ -189,7 +189,7 @@ fn cargo(plan: Plan, node: u64, now: i64, ends: bool) -> Cargo {
         let (time, lost) = (first + span, ProcessLoss::default());
         put(&mut frames, &|seq| Message::ProcessEnd { seq, key, time, lost });
     }
-    // Nothing more is to come, so nobody is to wait for it.
+    // No further events follow, so the log-server need not wait for this node.
     Message::Heartbeat { watermark: now + 1_000_000_000 }.append_frame(&mut frames);
     seams.push((frames.len(), last));
     Cargo { frames, seams }
@@ -199,20 +199,20 @@ fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
 }
 
-/// One connection.
+/// State of one connection.
 struct Player<'a> {
     cargo: &'a Cargo,
     socket: TcpStream,
-    /// Bytes of the cargo that are sent, and the seam up to which they go next.
+    /// Bytes sent so far, and the position up to which to send next.
     sent: usize,
     seam: usize,
-    /// What is to be sent at the next seam.
+    /// Frames to be inserted at that position.
     answers: Vec<u8>,
     input: Vec<u8>,
     welcome: bool,
     through: u64,
     one_by_one: bool,
-    /// When what waits was sent.
+    /// Time at which the unacknowledged batch was sent.
     asked: Instant,
     delays: Vec<f64>,
 }
@@ -244,7 +244,7 @@ impl Player<'_> {
         self.sent == self.cargo.seams[self.seam].0
     }
 
-    /// What was sent is to be acknowledged first.
+    /// True while sent batches must be acknowledged before the next.
     fn waits(&self) -> bool {
         self.one_by_one && self.through < self.cargo.seams[self.seam].1
     }
@@ -328,8 +328,7 @@ impl Player<'_> {
     }
 }
 
-/// Connects as a node that has nothing to ship, and waits until the log-server welcomes it: then it
-/// serves.
+/// Connects as a node without batches, and waits until the log-server welcomes it and thus serves.
 pub(crate) fn greet(address: &str) -> Result<()> {
     let nothing = Cargo { frames: Vec::new(), seams: vec![(0, 0)] };
     let mut player = Player::connect(address, 9999, &nothing, false)?;

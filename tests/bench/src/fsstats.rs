@@ -1,5 +1,5 @@
-//! `fsstats`: names per second of `miot fsstats` beside `find -printf` with the same attributes, on
-//! a tree whose inodes are in memory.
+//! `fsstats`: names per second of `miot fsstats` compared with `find -printf` with the same
+//! attributes, on a tree whose inodes are in memory.
 
 use crate::Bench;
 use crate::daemons;
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Entries of a directory: `/usr` of a Debian has nine on average.
+/// Entries of a directory: the `/usr` of Debian has nine on average.
 const ENTRIES: u64 = 9;
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
@@ -62,7 +62,7 @@ fn timed(command: &mut Command) -> Result<(f64, Vec<u8>)> {
     Ok((begun.elapsed().as_secs_f64(), output.stdout))
 }
 
-/// Directories of directories of files. How many names that is.
+/// Creates directories of directories of files. Returns the number of names.
 fn make(tree: &Path, files: u64) -> Result<u64> {
     let mut names = 0;
     for number in 0..files {

@@ -1,10 +1,10 @@
-//! `fuse`: a directory through `miot-fuse`, beside libfuse's own pass-through file system and
-//! `bindfs`, all on the same tmpfs, so that what is seen is the way through FUSE.
+//! `fuse`: a directory through `miot-fuse`, compared with libfuse's own pass-through file system
+//! and `bindfs`. All are on the same tmpfs, so that the measured cost is that of FUSE.
 //!
-//! All are mounted at the same time, and each round makes each measurement through all of them in
-//! turn, forwards and backwards. Data goes through mounts as they are by default (names and
-//! attributes are kept for a second, data until the next open); calls that only ask go through
-//! mounts that keep nothing, so that each becomes requests.
+//! All are mounted at the same time. Each round makes each measurement through all of them in turn,
+//! forwards and backwards. Data goes through mounts with default options (names and attributes are
+//! cached for a second, data until the next open). Metadata calls go through mounts without caches,
+//! so that each becomes requests.
 
 use crate::daemons::{self, Daemons};
 use crate::report::{interval, number};
@@ -19,26 +19,26 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where Debian's libfuse3-dev has libfuse's examples.
+/// Folder of libfuse's examples in Debian's libfuse3-dev.
 const EXAMPLES: &str = "/usr/share/doc/libfuse3-dev/examples";
-/// Its pass-through of the low-level interface.
+/// libfuse's pass-through file system of the low-level interface.
 const EXAMPLE: &str = "passthrough_ll";
 const MIB: usize = 1 << 20;
 const BLOCK: usize = 4096;
 
-/// The way all others are compared with.
+/// Variant with which all others are compared.
 const PEER: &str = "libfuse";
 
-/// A way to the directory.
+/// A variant of access to the directory.
 struct Way {
     key: &'static str,
     label: &'static str,
-    /// Where data goes, where questions go.
+    /// Directories for data and for metadata.
     dirs: [PathBuf; 2],
     _mounts: Vec<Mount>,
 }
 
-/// A file system in user space, until it is dropped.
+/// A FUSE mount, unmounted when dropped.
 struct Mount {
     child: Child,
     at: PathBuf,
@@ -81,12 +81,12 @@ impl Drop for Mount {
     }
 }
 
-/// One thing that is measured.
+/// A measurement.
 struct Measure {
     key: &'static str,
     label: &'static str,
     unit: &'static str,
-    /// Of data, through the first directory; else through the second.
+    /// Measures data, through the first directory. Otherwise metadata, through the second.
     data: bool,
     /// Seconds for one unit.
     run: fn(&Path, Amount) -> Result<f64>,
@@ -292,7 +292,7 @@ fn ways(disk: &Path, source: &Path, node: &Path, nobody: &Path) -> Result<Vec<Wa
     Ok(ways)
 }
 
-/// A mount for data and one for questions.
+/// Mounts one directory for data and one for metadata.
 fn two(
     disk: &Path,
     key: &'static str,

@@ -1,8 +1,8 @@
-//! `gluster`: what the translator adds to a GlusterFS mount. One volume is mounted three times: as
-//! it is, with the translator where no log-client is, and with the translator recording.
+//! `gluster`: overhead of the translator in a GlusterFS mount. One volume is mounted three times:
+//! plain, with the translator without a log-client, and with the translator recording.
 //!
-//! The three run in turn, and the order turns around with each round. What is added is the median
-//! over the rounds of the ratio to the plain mount of the same round, with its 95 % interval.
+//! The three run in turn, and the order reverses with each round. The overhead is the median over
+//! the rounds of the ratio to the plain mount of the same round, with its 95 % interval.
 
 use crate::apps::mounts::{Gluster, Mount};
 use crate::apps::programs::{self, App, Length, Measure, Took, once};
@@ -17,11 +17,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The mounts, by how they are called in the table.
+/// Mounts, by their names in the table.
 const WAYS: [&str; 3] = ["plain", "dormant", "recording"];
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
-    // As in `apps`: more than all the rest of a smoke run.
+    // As in `apps`: takes longer than all the rest of a smoke run.
     if bench.is_smoke() {
         return Ok(json!({ "programs": [] }));
     }
@@ -61,7 +61,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     Ok(json!({ "programs": results, "events": rows.events, "lost": rows.lost }))
 }
 
-/// Builds the translator of the library that was built with this program.
+/// Builds the translator with the library that was built with this program.
 fn translator(dir: &Path) -> Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tracer-client/hooks/gluster/build.sh");
     let made = dir.join("miot.so");
@@ -70,7 +70,7 @@ fn translator(dir: &Path) -> Result<PathBuf> {
     Ok(made)
 }
 
-/// Creates, asks for and removes files from many processes.
+/// Creates, stats and removes files from many processes.
 fn storms(bench: &Bench, program: &Path, dir: &Path) -> App {
     const PROCESSES: u64 = 16;
     let files = bench.pick(5_000, 500, 100);

@@ -1,8 +1,9 @@
-//! `hook`: what the preloaded `posix` hook adds to a call, under a loop of `pread` or `stat`,
-//! beside wrappers in C that do nothing else.
+//! `hook`: overhead of the preloaded `posix` hook per call, in a loop of `pread` or `stat`,
+//! compared with minimal wrappers in C.
 //!
-//! Every way runs in a process of its own, all of them on the same processor. What a way adds is
-//! the median over the repetitions of its difference to the plain run of the same repetition.
+//! Every variant runs in its own process, all of them on the same processor. The overhead of a
+//! variant is the median over the repetitions of its difference to the plain run of the same
+//! repetition.
 
 use crate::daemons;
 use crate::op::again;
@@ -19,30 +20,30 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Of `c/`, makes the calls.
+/// Program in `c/` that makes the calls.
 const PROGRAM: &str = "calls";
 
-/// A call that is made over and over.
+/// A call that is made in a loop.
 struct Call {
     name: &'static str,
     label: &'static str,
     place: &'static str,
     file: PathBuf,
-    /// Calls of a run, whose records fill less than half a lane.
+    /// Calls per run. Their records fill less than half a lane.
     burst: u64,
 }
 
-/// One way of making it.
+/// A variant of making the call.
 struct Way {
     key: &'static str,
     label: &'static str,
     preload: Option<PathBuf>,
-    /// `MIOT_DIR`, where nobody need be.
+    /// Value of `MIOT_DIR`. A log-client need not exist there.
     node: PathBuf,
 }
 
 impl Way {
-    /// The program under this way.
+    /// Command of the program in this variant.
     fn command(&self, program: &Path, call: &Call) -> Command {
         let mut command = if self.key == "strace" {
             let mut strace = Command::new("strace");
@@ -162,8 +163,8 @@ fn ways(dir: &Path, [on, off, left_out]: [&Played; 3], nobody: &Path) -> Result<
     Ok(ways)
 }
 
-/// Nanoseconds of one call: CPU time; under strace the time that passes, since a traced process
-/// waits for its tracer.
+/// Nanoseconds of one call. CPU time, but wall time under strace, because a traced process waits
+/// for its tracer.
 fn time(bench: &Bench, call: &Call, way: &Way, worker: &mut Worker, on: &Played) -> Result<f64> {
     if way.key == "strace" {
         let count = bench.pick(1000, 1000, 100);
@@ -178,7 +179,7 @@ fn time(bench: &Bench, call: &Call, way: &Way, worker: &mut Worker, on: &Played)
     Ok(ns / (count * runs) as f64)
 }
 
-/// What a way adds to `pread` on one file system, nanoseconds.
+/// Overhead of a variant on `pread` on one file system, nanoseconds.
 pub(crate) fn added(results: &Value, place: &str, key: &str) -> Option<f64> {
     let calls = results["calls"].as_array()?;
     calls.iter().find(|row| row["call"] == "pread" && row["place"] == place && row["key"] == key)?["added_ns"]

@@ -1,4 +1,4 @@
-//! `idle`: what a node costs on which many processes have recorded once and do nothing now.
+//! `idle`: cost of a node on which many processes have recorded once and are idle now.
 
 use crate::Bench;
 use crate::daemons::Daemons;
@@ -87,8 +87,7 @@ fn measure(bench: &Bench, daemons: &Daemons, workers: &[Worker]) -> Result<Value
     Ok(row)
 }
 
-/// Waits until the log-client has taken in what there was: its CPU time grows no faster than
-/// before.
+/// Waits until the log-client has processed everything: its CPU time grows no faster than before.
 fn settle(daemons: &Daemons) {
     let Some(&client) = daemons.pids().first() else { return };
     let patience = Instant::now() + Duration::from_secs(30);
@@ -107,10 +106,10 @@ fn settle(daemons: &Daemons) {
     }
 }
 
-/// Each process takes two pipes.
+/// Raises the limit of open files, because each process needs two pipes.
 fn allow_many_files() -> Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: in- and out-pointers of the right type.
+    // SAFETY: the in- and out-pointers have the right type.
     let answer = unsafe {
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
         limit.rlim_cur = limit.rlim_max;

@@ -1,18 +1,18 @@
-//! Scratch folders, and what a run that was cut off has left in the machine because of them.
+//! Scratch folders, and leftovers of interrupted runs in them.
 //!
-//! A folder carries the process id of its run in its name; when that process is gone, what is
-//! mounted below the folder, the loop devices of files in it, the daemons that were started with a
-//! path in it and the folder itself are removed.
+//! The name of a folder contains the process id of its run. When that process has ended, the
+//! following are removed: mounts below the folder, loop devices of files in it, daemons that were
+//! started with a path in it, and the folder itself.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Begins the name of every scratch folder.
+/// Prefix of the name of every scratch folder.
 const PREFIX: &str = "miot-bench-";
 
-/// A new scratch folder.
+/// Creates a scratch folder.
 pub(crate) fn scratch(parent: &Path) -> Result<tempfile::TempDir> {
     let prefix = format!("{PREFIX}{}-", std::process::id());
     tempfile::Builder::new()
@@ -21,7 +21,7 @@ pub(crate) fn scratch(parent: &Path) -> Result<tempfile::TempDir> {
         .with_context(|| format!("a folder in {}", parent.display()))
 }
 
-/// Removes what ended runs have left whose results went to `out`, or to a folder in it.
+/// Removes leftovers of ended runs whose results went to `out`, or to a folder in it.
 pub(crate) fn remove(out: &Path) {
     let nested = std::fs::read_dir(out).into_iter().flatten().flatten().map(|entry| entry.path());
     let parents = [PathBuf::from("/dev/shm"), out.to_path_buf()].into_iter().chain(nested);
@@ -37,7 +37,7 @@ pub(crate) fn remove(out: &Path) {
     }
 }
 
-/// The process id in the name of a scratch folder.
+/// Returns the process id in the name of a scratch folder.
 fn owner(folder: &Path) -> Option<u32> {
     folder.file_name()?.to_str()?.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
 }
@@ -47,7 +47,7 @@ fn is_gone(pid: u32) -> bool {
     name.trim() != "miot-bench"
 }
 
-/// Processes that have a path below the folder among their arguments.
+/// Processes with a path below the folder among their arguments.
 fn processes_of(folder: &Path) -> Vec<libc::pid_t> {
     let text = folder.as_os_str().as_encoded_bytes();
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -68,7 +68,8 @@ fn end_processes(folder: &Path) {
         }
         let late = started.elapsed() > Duration::from_secs(10);
         for pid in pids {
-            // SAFETY: sends a signal to a process that was just found to be one of ours.
+            // SAFETY: sends a signal to a process that was just identified as one of the
+            // benchmark's.
             unsafe { libc::kill(pid, if late { libc::SIGKILL } else { libc::SIGTERM }) };
         }
         std::thread::sleep(Duration::from_millis(200));
@@ -82,7 +83,7 @@ fn unmount_below(folder: &Path) {
         .filter_map(|line| line.split(' ').nth(1))
         .filter(|at| Path::new(at).starts_with(folder));
     for at in below {
-        // At once if possible; else when the last user is gone.
+        // Unmount at once if possible, otherwise when the last user has ended.
         let done =
             |flags: &[&str]| Command::new("umount").args(flags).arg(at).status().is_ok_and(|s| s.success());
         if !done(&[]) && !done(&["--lazy"]) {

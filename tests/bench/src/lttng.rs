@@ -1,4 +1,4 @@
-//! LTTng-UST as a peer: a session daemon of our own, one session at a time.
+//! LTTng-UST as a peer: a session daemon of the benchmark, with one session at a time.
 
 use crate::{daemons, worker};
 use anyhow::{Context, Result, bail, ensure};
@@ -7,28 +7,28 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often a relay daemon is started, with other ports each time, and how long it has to listen.
+/// Number of tries to start a relay daemon, with other ports each time, and the timeout of each.
 const RELAY_TRIES: usize = 3;
 const RELAY_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A session daemon that ends with this value.
+/// A session daemon, ended when this value is dropped.
 pub(crate) struct Lttng {
     home: PathBuf,
     worker: PathBuf,
     daemon: Option<Child>,
 }
 
-/// Where a session's trace goes.
+/// Destination of a session's trace.
 pub(crate) enum To<'a> {
     /// Written by the consumer daemon into this folder.
     Local(&'a Path),
-    /// Sent to the relay daemon on these ports of the loopback (control, data).
+    /// Sent to the relay daemon on these loopback ports (control, data).
     Relay(u16, u16),
 }
 
 impl Lttng {
-    /// Builds the tracepoint provider and starts a session daemon. `None`, with the reason on
-    /// standard error, where LTTng is not installed.
+    /// Builds the tracepoint provider and starts a session daemon. Prints the reason and returns
+    /// `None` where LTTng is not installed.
     pub(crate) fn start(dir: &Path) -> Result<Option<Lttng>> {
         for tool in ["lttng", "lttng-sessiond", "lttng-relayd"] {
             if Command::new(tool)
@@ -54,8 +54,8 @@ impl Lttng {
         let home = dir.join("lttng-home");
         std::fs::create_dir_all(&home)?;
         let mut lttng = Lttng { home, worker, daemon: None };
-        // As root there is one session daemon per machine, and what somebody else does with it
-        // would be measured.
+        // As root there is one session daemon per machine, and sessions of other users would be
+        // measured as well.
         let taken = || eprintln!("LTTng IS SKIPPED: somebody else's session daemon runs here; stop it");
         if lttng.command("lttng").arg("list").output()?.status.success() {
             taken();
@@ -74,7 +74,7 @@ impl Lttng {
             ensure!(Instant::now() < patience, "lttng-sessiond does not answer");
             std::thread::sleep(Duration::from_millis(100));
         }
-        // Who comes second ends at once.
+        // A second daemon ends at once.
         if let Some(daemon) = &mut lttng.daemon
             && daemon.try_wait()?.is_some()
         {
@@ -106,13 +106,13 @@ impl Lttng {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Starts a session that records our tracepoints, with ample buffers. `blocking`: producers
-    /// wait instead of dropping.
+    /// Starts a session that records the benchmark's tracepoints, with large buffers. `blocking`:
+    /// producers wait instead of dropping.
     pub(crate) fn record(&self, session: &str, to: &To<'_>, blocking: bool) -> Result<()> {
         self.record_into(session, to, blocking, [8, 4 << 20])
     }
 
-    /// The same with so many sub-buffers per processor of so many bytes.
+    /// Like [`Lttng::record`], with the given number and size of sub-buffers per processor.
     pub(crate) fn record_into(
         &self,
         session: &str,
@@ -150,8 +150,8 @@ impl Lttng {
         Ok(())
     }
 
-    /// Stops a session, waiting until its buffers are written. How many events were dropped, and
-    /// when it had stopped.
+    /// Stops a session and waits until its buffers are written. Returns the number of dropped
+    /// events and the time of the stop.
     pub(crate) fn stop(&self, session: &str) -> Result<(u64, Instant)> {
         self.lttng(&["stop", session])?;
         let stopped = Instant::now();
@@ -165,7 +165,7 @@ impl Lttng {
         Ok((discarded, stopped))
     }
 
-    /// A worker with our tracepoints; `way` is `pair` or `end`.
+    /// Command of a worker with tracepoints. `way` is `pair` or `end`.
     pub(crate) fn worker(&self, way: &str) -> Command {
         let mut command = self.command(&self.worker);
         command.arg(way);
@@ -190,9 +190,9 @@ impl Lttng {
         Ok(pids)
     }
 
-    /// Starts a relay daemon that writes into `dir`; its ports for control and data, where it
-    /// listens. One of them may be taken by another between the choice and the start: then others
-    /// are tried.
+    /// Starts a relay daemon that writes into `dir`. Returns it with its ports for control and
+    /// data. If another process takes a port between the choice and the start, other ports are
+    /// tried.
     pub(crate) fn relay(&self, dir: &Path) -> Result<(Child, [u16; 2])> {
         let log = self.home.join("relayd.log");
         for _ in 0..RELAY_TRIES {

@@ -1,11 +1,11 @@
-//! The machine the figures are from, and its state.
+//! The machine that the figures are from, and its state.
 
 use serde_json::{Value, json};
 use std::hint::black_box;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Processor, memory, kernel.
+/// Describes processor, memory and kernel.
 pub(crate) fn describe() -> Value {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let line = |text: &str, key: &str| {
@@ -23,7 +23,7 @@ pub(crate) fn describe() -> Value {
     })
 }
 
-/// What changes while benchmarks run: how busy the machine is, how fast its processor runs now.
+/// State that changes during benchmarks: load of the machine, current speed of its processor.
 pub(crate) fn state() -> Value {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let date = output("date", &["-u", "+%Y-%m-%d %H:%M"]);
@@ -34,7 +34,7 @@ pub(crate) fn state() -> Value {
     })
 }
 
-/// The commit that is measured, and whether the tree differs from it.
+/// Commit that is measured, and whether the tree differs from it.
 pub(crate) fn commit() -> Option<String> {
     let dir = env!("CARGO_MANIFEST_DIR");
     output("git", &["-C", dir, "describe", "--always", "--dirty", "--exclude=*"])
@@ -58,8 +58,7 @@ pub(crate) fn tsc_ghz() -> f64 {
 }
 
 /// Cycles of the core per nanosecond under load, from a chain of multiplications and rotations,
-/// which take three cycles and one. The fastest of some tries, so that what else runs does not
-/// count.
+/// which take three cycles and one. The fastest of several tries, to exclude other load.
 fn core_ghz() -> f64 {
     const STEPS: u64 = 500_000;
     const CYCLES: u64 = 4;
@@ -75,7 +74,7 @@ fn core_ghz() -> f64 {
     (0..15).map(|_| chain()).fold(0.0, f64::max)
 }
 
-/// Processors this process may use.
+/// Number of processors that this process may use.
 pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

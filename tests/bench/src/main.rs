@@ -1,35 +1,35 @@
-//! What MIOT costs, beside the floor and beside its peers, in one run.
+//! Measures the cost of MIOT, compared with the floor and with its peers, in one run.
 //!
 //! | command | what is measured |
 //! |---|---|
-//! | `op` | one recorded operation, on one thread, and the first one |
-//! | `threads` | the same on 1 to 64 threads |
-//! | `drain` | events per second that one log-client takes out of lanes without a loss |
-//! | `idle` | a node with 500 processes that do nothing |
-//! | `startup` | what a program that lives for a moment pays |
-//! | `hook` | the `posix` hook under a `pread` loop |
-//! | `mpi` | both hooks under a loop of `MPI_File_write_at` |
-//! | `apps` | the `posix` hook under fio, a metadata storm, `git status` and sqlite3 |
+//! | `op` | one recorded operation on one thread, and the first one |
+//! | `threads` | one recorded operation on 1 to 64 threads |
+//! | `drain` | events per second that one log-client drains without losses |
+//! | `idle` | a node with 500 idle processes |
+//! | `startup` | cost for a short-lived program |
+//! | `hook` | the `posix` hook in a `pread` loop |
+//! | `mpi` | both hooks in a loop of `MPI_File_write_at` |
+//! | `apps` | the `posix` hook with fio, a metadata storm, `git status` and sqlite3 |
 //! | `gluster` | the translator in GlusterFS mounts |
 //! | `fuse` | a directory through miot-fuse, beside libfuse's pass-through file system |
 //! | `pipeline` | events per second and CPU time from lanes to sealed, ordered files |
-//! | `nodes` | events per second of a log-server to which 1, 16, 256 nodes ship |
+//! | `nodes` | events per second of a log-server with 1, 16 and 256 nodes |
 //! | `bytes` | bytes per event on the wire, live and sealed, beside CTF |
-//! | `sync` | what it costs to acknowledge only what is durable |
+//! | `sync` | cost of acknowledging only durable batches |
 //! | `streams` | memory of a log-server with many streams |
 //! | `recovery` | a log-server after a crash |
-//! | `delay` | from a completion to the line of `miot tail` |
-//! | `replay` | elapsed time of `miot replay` beside the trace's, and how late requests begin |
+//! | `delay` | time from a completion to the line of `miot tail` |
+//! | `replay` | duration of `miot replay` beside the trace's, and delay of requests |
 //! | `fsstats` | names per second of `miot fsstats`, beside `find -printf` |
-//! | `simulate` | requests per second and core of `miot simulate`, and how sweeps scale |
+//! | `simulate` | requests per second and core of `miot simulate`, and scaling of sweeps |
 //! | `bench` | `miot bench` beside fio and beside an MPI-IO program |
-//! | `estimate` | estimated beside measured times of BT-IO's phases on two kinds of storage |
+//! | `estimate` | estimated and measured times of BT-IO's phases on two storages |
 //! | `analysis` | analyses of a long trace, in time and memory, beside DuckDB |
 //! | `paper` | the table and the figures of the MIOT paper |
 //!
-//! Each writes `COMMAND.json`; `--report` turns them into the tables of `docs/dev/performance.md`.
-//! All repetitions are interleaved: what is compared ran side by side, so that ratios hold on a
-//! busy machine too.
+//! Each command writes `COMMAND.json`. `--report` converts these files to the tables of
+//! `docs/dev/performance.md`. All repetitions are interleaved: compared variants run side by side,
+//! so that ratios are valid on a busy machine too.
 
 mod analysis;
 mod apps;
@@ -79,7 +79,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// How long the benchmarks take, and so how much their figures are worth.
+/// Duration of the benchmarks, which determines the precision of their figures.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Size {
     Full,
@@ -97,7 +97,7 @@ impl Size {
     }
 }
 
-/// What a benchmark may use.
+/// Resources of a benchmark.
 pub(crate) struct Bench {
     size: Size,
     /// Scratch folder on a disk.
@@ -111,8 +111,7 @@ impl Bench {
         Ok(Bench { size, disk: leftovers::scratch(out)?, memory: leftovers::scratch(Path::new("/dev/shm"))? })
     }
 
-    /// One of three numbers: for a full run, for a quick one, for one that only shows that
-    /// everything runs.
+    /// Selects a number for a full run, a quick run, or a smoke run.
     pub(crate) fn pick<T>(&self, full: T, quick: T, smoke: T) -> T {
         match self.size {
             Size::Full => full,
@@ -121,16 +120,16 @@ impl Bench {
         }
     }
 
-    /// True where it only matters that everything runs.
+    /// True for a smoke run, which only shows that everything runs.
     pub(crate) fn is_smoke(&self) -> bool {
         self.size == Size::Smoke
     }
 }
 
-/// A benchmark: what it found.
+/// A benchmark. Returns its results.
 type Run = fn(&Bench) -> Result<Value>;
 
-/// The benchmarks, in the order in which they run.
+/// Benchmarks in the order in which they run.
 const BENCHMARKS: [(&str, Run); 24] = [
     ("op", op::run),
     ("threads", threads::run),
@@ -162,26 +161,26 @@ const BENCHMARKS: [(&str, Run); 24] = [
 #[derive(Parser)]
 #[command(name = "tests/bench/run.sh")]
 struct Args {
-    /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook,
-    /// mpi, apps, fuse, gluster, pipeline, nodes, bytes, sync, streams, recovery, delay, fsstats,
-    /// replay, simulate, bench, estimate, paper, analysis.
+    /// Benchmarks to run (default: all): op, threads, drain, idle, startup, hook, mpi, apps, fuse,
+    /// gluster, pipeline, nodes, bytes, sync, streams, recovery, delay, fsstats, replay, simulate,
+    /// bench, estimate, paper, analysis.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
-    /// Fewer and shorter repetitions, about six minutes in all: the figures are rough.
+    /// Fewer and shorter repetitions, about six minutes in total: the figures are rough.
     #[arg(long)]
     quick: bool,
-    /// Hardly any repetitions: shows only that everything runs.
+    /// Minimum of repetitions: shows only that everything runs.
     #[arg(long, conflicts_with = "quick")]
     smoke: bool,
-    /// Writes the tables of docs/dev/performance.md from the results that are there; measures only
-    /// what is named.
+    /// Write the tables of docs/dev/performance.md from existing results, and measure only the
+    /// named benchmarks.
     #[arg(long)]
     report: bool,
-    /// Removes what runs that were cut off have left (mounts, loop devices, processes, folders),
-    /// and ends.
+    /// Remove the leftovers of interrupted runs (mounts, loop devices, processes, folders) and
+    /// exit.
     #[arg(long)]
     clean: bool,
-    /// Where the results go: a file of JSON of each benchmark. [default: target/bench, with --quick
+    /// Folder for the results, a JSON file of each benchmark. [default: target/bench, with --quick
     /// target/bench/quick, with --smoke target/bench/smoke]
     #[arg(long)]
     out: Option<PathBuf>,
@@ -243,8 +242,7 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs one benchmark and writes what it found. A failure leaves no results of an earlier run
-/// behind.
+/// Runs one benchmark and writes its results. After a failure no results of an earlier run remain.
 fn measure(name: &str, run: Run, size: Size, out: &Path) -> Result<()> {
     let path = out.join(format!("{name}.json"));
     if let Err(error) = std::fs::remove_file(&path)

@@ -1,20 +1,20 @@
-//! Memory that stays in this machine.
+//! Memory that this machine does not return to its host.
 //!
-//! Some virtual machines give free memory back to their host, in blocks of 2 MiB or more, and
-//! whatever uses it again waits for the host: a write into the page cache takes up to ten times as
-//! long. An application would then pay for memory that repetitions of a benchmark get from one
-//! another.
+//! Some virtual machines return free memory to their host, in blocks of 2 MiB or more. The next use
+//! of it waits for the host: a write to the page cache takes up to ten times as long. An
+//! application would pay for that memory, whereas the repetitions of a benchmark reuse each
+//! other's.
 
 use anyhow::{Result, ensure};
 use std::io::Error;
 use std::ptr::null_mut;
 
-/// Less than the blocks that are given back.
+/// Distance of used pages: less than the size of returned blocks.
 const STEP: usize = 1 << 20;
 const PAGE: usize = 4096;
 
-/// While this is held, so much free memory cannot be given back: a page in every mebibyte of it is
-/// in use. The kernel hands it out before it breaks up larger blocks.
+/// While this value exists, that much free memory cannot be returned, because one page in every
+/// mebibyte of it is in use. The kernel allocates this memory before it splits larger blocks.
 #[derive(Debug)]
 pub(crate) struct Kept {
     address: *mut libc::c_void,
@@ -30,10 +30,10 @@ impl Kept {
             unsafe { libc::mmap(null_mut(), length, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
         ensure!(address != libc::MAP_FAILED, "no {mib} MiB of memory: {}", Error::last_os_error());
         let kept = Kept { address, length };
-        // SAFETY: the mapping is its own and is advised and written within its bounds; nothing
-        // refers to what is in it.
+        // SAFETY: the mapping is private to this value, and is advised and written within its
+        // bounds. Nothing refers to its contents.
         unsafe {
-            // Of a huge page no part would be free before all of it is.
+            // No part of a huge page would be free before all of it is.
             libc::madvise(address, length, libc::MADV_NOHUGEPAGE);
             address.cast::<u8>().write_bytes(1, length);
             for step in (0..length).step_by(STEP) {
@@ -47,7 +47,7 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and used no more.
+        // SAFETY: mapped by `new`, and not used any more.
         unsafe { libc::munmap(self.address, self.length) };
     }
 }

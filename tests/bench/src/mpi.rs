@@ -1,9 +1,9 @@
-//! `mpi`: what the hooks add to an `MPI_File_write_at` of 4 KiB into a file in memory, alone and
-//! together.
+//! `mpi`: overhead of the hooks in an `MPI_File_write_at` of 4 KiB to a file in memory, separately
+//! and together.
 //!
-//! As in `hook`, every way runs in a process of its own, all of them on the same processor, and
-//! what a way adds is the median over the repetitions of its difference to the plain run of the
-//! same repetition.
+//! As in `hook`, every variant runs in its own process, all of them on the same processor. The
+//! overhead of a variant is the median over the repetitions of its difference to the plain run of
+//! the same repetition.
 
 use crate::played::{Played, Reads};
 use crate::process::Aside;
@@ -30,7 +30,7 @@ pub(crate) fn compile(source: &Path, out: &Path) -> Result<PathBuf> {
     Ok(out.to_path_buf())
 }
 
-/// What the compiler needs for MPICH.
+/// Compiler flags for MPICH.
 fn flags() -> Result<Vec<String>> {
     let shown = Command::new("mpicc.mpich")
         .arg("-show")

@@ -1,10 +1,9 @@
-//! `nodes`: one log-server and 1, 16, 256 nodes that ship as fast as it takes.
+//! `nodes`: one log-server with 1, 16 and 256 nodes that send at full speed.
 //!
-//! The nodes are [played](crate::fleet) by one thread, whose CPU time is given: it copies what was
-//! made before into sockets. *Durable* runs to the last acknowledgement: by then every event is in
-//! the live part, in order, and synced.
-//! *Sealed* runs to the end of the log-server, which seals before it ends. Every run is checked:
-//! the trace holds each event, and no loss.
+//! One thread [simulates](crate::fleet) the nodes and reports its CPU time: it copies prepared
+//! frames into sockets. *Durable* is the time to the last acknowledgment, when every event is in
+//! the live part, in order, and synced. *Sealed* is the time to the end of the log-server, which
+//! seals before it ends. Every run is checked: the trace holds each event, and no loss.
 
 use crate::Bench;
 use crate::daemons::folder_bytes;
@@ -19,8 +18,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Instant;
 
-/// Nodes, events in one of their batches: where there are more nodes each has less to say at a
-/// time.
+/// Number of nodes, and events in one of their batches: with more nodes each batch is smaller.
 const LOADS: [(u64, u64); 3] = [(1, 4096), (16, 1024), (256, 256)];
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
@@ -111,7 +109,7 @@ pub(crate) fn table(results: &Value) -> String {
     text
 }
 
-/// The runs of each load, in order of appearance.
+/// Runs of each load, in order of appearance.
 fn groups(results: &Value) -> Vec<(&str, u64, Vec<&Value>)> {
     let mut groups: Vec<(&str, u64, Vec<&Value>)> = Vec::new();
     for run in results.as_array().into_iter().flatten() {

@@ -1,9 +1,9 @@
-//! `op`: what one recorded operation costs its thread.
+//! `op`: cost of one recorded operation for its thread.
 //!
-//! Every way runs in a process of its own, all of them on the same processor, which nothing else is
-//! given; the driver asks each in turn for some short runs, many times over, in an order that turns
-//! around each time. What is compared are medians over these repetitions of the thread's CPU time,
-//! less that of the empty loop in the same repetition. Instructions are counted by single-stepping.
+//! Every variant runs in its own process, all of them on the same processor, on which nothing else
+//! runs. The driver requests some short runs from each in turn, many times, and reverses the order
+//! each time. Compared values are medians over these repetitions of the thread's CPU time, minus
+//! that of the empty loop in the same repetition. Instructions are counted by single-stepping.
 
 use crate::lttng::{Lttng, To};
 use crate::played::{Played, Reads};
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
 
-/// One way of recording that is measured.
+/// A measured way of recording.
 struct Way {
     key: &'static str,
     label: &'static str,
@@ -27,15 +27,15 @@ struct Way {
     count: u64,
     /// Runs per repetition.
     runs: u64,
-    /// Operations to step through.
+    /// Number of operations to single-step.
     steps: u64,
-    /// Who reads the lanes.
+    /// Reader of the lanes.
     reader: Option<Rc<Played>>,
     command: Box<dyn Fn() -> Result<Command>>,
 }
 
 impl Way {
-    /// Nanoseconds of one operation.
+    /// Returns the nanoseconds of one operation.
     fn repetition(&self, worker: &mut Worker) -> Result<f64> {
         if let Some(reader) = &self.reader {
             reader.wake();
@@ -54,8 +54,8 @@ impl Way {
     }
 }
 
-/// Less than half a lane: no run waits for the reader, none is dropped, whatever the reader does
-/// meanwhile.
+/// Less than half a lane: no run waits for the reader and none drops events, whatever the reader's
+/// progress.
 const BURST: u64 = 15_000;
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
@@ -106,7 +106,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     }
     let discarded =
         lttng.as_ref().map(|lttng| lttng.stop("miot-bench-op")).transpose()?.map(|(discarded, _)| discarded);
-    // Stepping is slow and not timed; LTTng has a new session for it.
+    // Stepping is slow and not timed. LTTng gets a new session for it.
     if let Some(lttng) = &lttng {
         lttng.record("miot-bench-step", &To::Local(&bench.disk.path().join("lttng-steps")), false)?;
     }
@@ -121,7 +121,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     }))
 }
 
-/// The same command once more.
+/// Returns a copy of the command.
 pub(crate) fn again(command: &Command) -> Command {
     let mut copy = Command::new(command.get_program());
     copy.args(command.get_args());
@@ -134,7 +134,8 @@ pub(crate) fn again(command: &Command) -> Command {
     copy
 }
 
-/// The ways that the worker of this package knows, each with the lanes and the reader it needs.
+/// Ways that the worker of this package implements, each with the lanes and the reader that it
+/// needs.
 fn own_ways(bench: &Bench, shm: &Path) -> Result<Vec<Way>> {
     let (runs, steps) = (bench.pick(20, 10, 1), bench.pick(1000, 300, 20));
     let way = |key, label, way: &'static str, dir: &Path, reader| {
@@ -190,7 +191,7 @@ fn own_ways(bench: &Bench, shm: &Path) -> Result<Vec<Way>> {
     ] {
         let reader = Rc::new(Played::start(&shm.join(key), reads, &settings)?);
         reader.sleep();
-        // The worker `miot` insists that it records.
+        // The worker `miot` requires that it records.
         let worker = if ["miot-unchosen", "miot-off"].contains(&key) { "miot-idle" } else { "miot" };
         ways.push(way(key, label, worker, &shm.join(key), Some(reader)));
     }
@@ -227,7 +228,7 @@ fn results(ways: &[Way], times: &[Vec<f64>]) -> Result<Vec<Value>> {
     let ghz = machine::tsc_ghz();
     let at = |key: &str| ways.iter().position(|way| way.key == key).unwrap_or(0);
     let (bare, floor, own) = (at("nothing"), at("floor"), at("miot"));
-    // The loop and its clobbered arguments are not part of what is compared.
+    // The loop and its clobbered arguments are subtracted.
     let net = |way: usize| -> Vec<f64> {
         let pairs = times[way].iter().zip(&times[bare]);
         pairs.map(|(gross, loop_alone)| if way == bare { *gross } else { gross - loop_alone }).collect()

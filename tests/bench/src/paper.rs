@@ -1,10 +1,10 @@
 //! `paper`: the table and the figures of Cho, Kim and Lee, *Shared Memory based Parallel File
 //! System Logging Method*.
 //!
-//! Table I: a line of a formatted debug log beside the same line recorded raw, in the same client.
-//! Fig. 7: four patterns through a file-system client (the stand-in for PVFS's library, with the
-//! hook that is preloaded into it) with nothing, MIOT, the formatted log of I/O, of everything; and
-//! both logs recorded raw. Fig. 6: what the log-client uses meanwhile.
+//! Table I: a line of a formatted debug log compared with the same line recorded raw, in the same
+//! client. Fig. 7: four patterns through a file-system client (the stub of PVFS's library with its
+//! preloaded hook), without logging, with MIOT, with the formatted log of I/O and of everything,
+//! and with both logs recorded raw. Fig. 6: CPU usage of the log-client meanwhile.
 
 use crate::daemons::{Daemons, built};
 use crate::report::number;
@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// Bits of the masks of the stand-in.
+/// Bits of the masks of the stub.
 const IO: u64 = 1 << 26;
 const ALL: u64 = u64::MAX;
 
-/// How the client runs: name, whether the hook is there and records requests, mask of its log,
-/// recorded or formatted.
+/// Variants of the client: name, whether the hook is preloaded and records requests, mask of the
+/// log, recorded or formatted.
 const WAYS: [(&str, bool, u64, &str); 6] = [
     ("nothing", false, 0, "pass"),
     ("MIOT", true, 0, "record"),
@@ -33,13 +33,13 @@ const WAYS: [(&str, bool, u64, &str); 6] = [
 ];
 const PATTERNS: [&str; 4] = ["write", "read", "random-write", "random-read"];
 
-/// Lines of the client's log of one read or write, as OrangeFS 2.10 writes them under the masks
-/// `io` and `all`.
+/// Number of log lines of one read or write, as OrangeFS 2.10 writes them with the masks `io` and
+/// `all`.
 const LINES: &str = "32,290";
-/// Transfer of Fig. 7, bytes.
+/// Transfer size of Fig. 7, bytes.
 const TRANSFER: u64 = 64 << 10;
 
-/// What is measured with.
+/// Programs of the measurement.
 struct Client {
     program: PathBuf,
     hook: PathBuf,
@@ -119,7 +119,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     }))
 }
 
-/// Table I.
+/// Measures Table I.
 fn response(bench: &Bench, client: &Client) -> Result<Value> {
     let count = bench.pick(20_000, 10_000, 200_u32);
     let mut command = Command::new(&client.program);
@@ -131,7 +131,7 @@ fn response(bench: &Bench, client: &Client) -> Result<Value> {
     Ok(json!({ "line": line, "format": format, "write": write, "raw": raw, "empty": empty, "count": count }))
 }
 
-/// What each step of instrumenting a client costs: docs/hooks/instrument.md.
+/// Measures the cost of each step of instrumenting a client: docs/hooks/instrument.md.
 fn steps(client: &Client) -> Result<Value> {
     let text = succeed(Command::new(&client.program).arg("steps").env("MIOT_DIR", &client.node))?;
     let ghz = crate::machine::tsc_ghz();
@@ -145,7 +145,7 @@ fn steps(client: &Client) -> Result<Value> {
     Ok(Value::Array(rows))
 }
 
-/// Fig. 7.
+/// Measures Fig. 7.
 fn passes(bench: &Bench, client: &Client) -> Result<Value> {
     let sizes: &[u64] = bench.pick(&[1 << 20, 16 << 20, 64 << 20], &[1 << 20, 16 << 20], &[1 << 20]);
     let rounds = bench.pick(7, 3, 1);
@@ -172,7 +172,7 @@ fn passes(bench: &Bench, client: &Client) -> Result<Value> {
     Ok(Value::Array(rows))
 }
 
-/// Fig. 6.
+/// Measures Fig. 6.
 fn cpu(bench: &Bench, client: &Client, daemons: &Daemons) -> Result<Value> {
     let bytes: u64 = bench.pick(128 << 20, 128 << 20, 16 << 20);
     let pid = daemons.pids()[0];

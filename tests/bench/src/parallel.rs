@@ -1,9 +1,9 @@
-//! `bench`: `miot bench` beside fio, for patterns of one process, and beside an MPI-IO program, for
-//! patterns on a shared file; what it takes itself; and whether delays of known length are found
-//! where they are.
+//! `bench`: `miot bench` compared with fio for patterns of one process, and with an MPI-IO program
+//! for patterns on a shared file; its own overhead; and whether known delays appear in the right
+//! place.
 //!
-//! In each round both measure the same, one right after the other, and the order turns around. What
-//! is compared is the median over the rounds of the ratio.
+//! In each round both measure the same, one directly after the other, and the order reverses. The
+//! compared value is the median over the rounds of the ratio.
 
 use crate::apps::available;
 use crate::apps::mounts::Ext4;
@@ -20,7 +20,7 @@ use std::process::Command;
 
 const LAUNCHER: [&str; 3] = ["mpiexec.mpich", "-n", "2"];
 
-/// A pattern of one process, as either says it.
+/// A pattern of one process, in the form of either program.
 struct Single {
     what: &'static str,
     /// A run of a suite.
@@ -63,7 +63,7 @@ const SHARED: [Shared; 4] = [
     },
 ];
 
-/// The repetitions of the one run of a suite.
+/// Repetitions of the only run of a suite.
 fn repetitions(text: &str) -> Result<Vec<Value>> {
     let outcome: Value = serde_json::from_str(text.trim()).with_context(|| text.to_owned())?;
     Ok(outcome["repetitions"].as_array().cloned().unwrap_or_default())
@@ -74,10 +74,10 @@ fn bandwidth(text: &str) -> Result<f64> {
     Ok(Summary::of(all.iter().filter_map(|one| one["bandwidth"].as_f64()).collect()).median)
 }
 
-/// A suite of one run, in a file.
+/// Writes a suite with one run to a file.
 fn suite(dir: &Path, processes: u64, run: &str, repetitions: usize) -> Result<PathBuf> {
     let path = dir.join("suite.toml");
-    // Always as many repetitions.
+    // A fixed number of repetitions.
     let head = format!(
         "processes = {processes}\nrepetitions = {repetitions}\nprecision = 1e-9\n[[run]]\nname = \"x\"\n"
     );
@@ -99,7 +99,7 @@ fn ours(launcher: &[&str], on: &Path, suite: &Path) -> Result<String> {
     said(command.arg(suite).args(["--format", "json", "--dir"]).arg(on))
 }
 
-/// On a new file, as `miot bench`: pages that have been read before cost less.
+/// Runs fio on a new file, like `miot bench`: pages that have been read before cost less.
 fn fio(on: &Path, options: &[String]) -> Result<f64> {
     let mut command = Command::new("fio");
     command.args([
@@ -116,7 +116,7 @@ fn fio(on: &Path, options: &[String]) -> Result<f64> {
     let report: Value = serde_json::from_str(&text[text.find('{').unwrap_or(0)..])?;
     let job = &report["jobs"][0];
     let direction = if options.iter().any(|option| option.contains("read")) { "read" } else { "write" };
-    let bytes = job[direction]["bw_bytes"].as_f64().context("fio tells no bandwidth")?;
+    let bytes = job[direction]["bw_bytes"].as_f64().context("fio reports no bandwidth")?;
     Ok(bytes / f64::from(1 << 20))
 }
 
@@ -174,7 +174,7 @@ fn singles(bench: &Bench, on_disk: bool) -> Vec<Single> {
     singles
 }
 
-/// The numbers below `count` in an order that is always the same.
+/// The numbers below `count` in a fixed pseudo-random order.
 fn shuffled(count: u64) -> Vec<u64> {
     let mut all: Vec<u64> = (0..count).collect();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -185,7 +185,7 @@ fn shuffled(count: u64) -> Vec<u64> {
     all
 }
 
-/// Both in turn, round by round.
+/// Runs both in turn, round by round.
 fn compare(
     rounds: usize,
     mut ours: impl FnMut() -> Result<f64>,
@@ -258,7 +258,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     Ok(json!({ "rows": rows, "own_ns": own, "delays": delays }))
 }
 
-/// Nanoseconds of a call with the I/O left out.
+/// Nanoseconds of a call without the I/O.
 fn own_time(bench: &Bench) -> Result<Value> {
     let count = bench.pick(1_000_000u64, 1_000_000, 1000);
     let run = format!(
@@ -270,8 +270,8 @@ fn own_time(bench: &Bench) -> Result<Value> {
     Ok(json!(Summary::of(all.iter().filter_map(of).collect())))
 }
 
-/// Milliseconds that are injected, and S, T and B that are found: both ranks begin late, the second
-/// one more so, and it goes on for long.
+/// Injected delays in milliseconds, and the measured S, T and B: both ranks start late, the second
+/// one later, and it runs longer.
 fn delays(bench: &Bench) -> Result<Value> {
     let run = "pattern = \"segmented\"\nblock = 4096\ncount = 1\nlate = [\"100ms\", \"150ms\"]\nlinger = [\"0s\", \"80ms\"]\n";
     let path = suite(bench.disk.path(), 2, run, bench.pick(10, 5, 1))?;

@@ -1,27 +1,27 @@
-//! Streams of made-up requests: what programs do, in times that look like those of a parallel file
+//! Streams of synthetic requests: operations of programs, with times like those of a parallel file
 //! system.
 
 use miot_proto::batch::Columns;
 use miot_proto::event::{Event, Ext, NONE, RecordKind};
 use miot_proto::op::{Op, posix};
 
-/// What a stream does.
+/// Operations of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// fio, sequential: reads of 4 KiB, one behind the other.
+    /// fio, sequential: consecutive reads of 4 KiB.
     Sequential,
     /// fio, random: 16 files, reads and writes of 4 to 32 KiB anywhere in 4 GiB. The worst case for
     /// an encoding by column.
     Mixed,
-    /// IOR: each rank writes blocks of 16 MiB by transfers of 1 MiB into one file, strided by rank,
+    /// IOR: each rank writes blocks of 16 MiB in transfers of 1 MiB to one file, strided by rank,
     /// and then reads them.
     Ior,
-    /// A metadata storm: each file is made, written to, closed, looked at and removed.
+    /// A metadata storm: each file is created, written, closed, stat'ed and removed.
     Metadata,
 }
 
 impl Pattern {
-    /// For tables.
+    /// Name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Pattern::Sequential => "fio, sequential reads",
@@ -34,12 +34,12 @@ impl Pattern {
 
 /// Ranks of the IOR-like pattern.
 const RANKS: u64 = 64;
-/// Transfers in a block of it.
+/// Transfers in a block of the IOR-like pattern.
 const TRANSFERS: u64 = 16;
 /// Bytes of a transfer.
 const TRANSFER: u64 = 1 << 20;
 
-/// The requests of one stream.
+/// Requests of one stream.
 pub(crate) struct Rows {
     pattern: Pattern,
     stream: u64,
@@ -58,13 +58,14 @@ struct Request {
 }
 
 impl Rows {
-    /// The `stream`th stream, whose first request completes after `time`, nanoseconds since 1970.
+    /// Creates stream number `stream`, whose first request completes after `time`, nanoseconds
+    /// since 1970.
     pub(crate) fn new(pattern: Pattern, stream: u64, time: i64) -> Rows {
         let seed = 0x9e37_79b9_7f4a_7c15 ^ (stream + 1).wrapping_mul(0xd134_2543_de82_ef95);
         Rows { pattern, stream, count: 0, time, seed, path: String::new() }
     }
 
-    /// Completion of the last request.
+    /// Completion time of the last request.
     pub(crate) fn time(&self) -> i64 {
         self.time
     }
@@ -74,7 +75,7 @@ impl Rows {
         let number = self.count;
         let random = self.random();
         self.time += 500 + (random % 1000) as i64;
-        // Most are quick, one in 16 takes up to 16 times longer.
+        // Most are fast, one in 16 takes up to 16 times longer.
         let duration = 400 + (random >> 10) % if (random >> 20).is_multiple_of(16) { 8000 } else { 500 };
         self.path.clear();
         let request = self.request(number, random >> 24);

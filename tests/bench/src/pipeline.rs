@@ -1,10 +1,10 @@
-//! `pipeline`: from lanes to sealed, ordered files, everything on this machine, nothing lost.
+//! `pipeline`: from lanes to sealed, ordered files, everything on this machine, without losses.
 //!
 //! The time runs from the first event to the end of the last daemon, so it includes draining,
 //! sealing and the syncs. The peer is LTTng-UST with producers that block instead of dropping,
-//! streamed to its relay daemon or written locally, and then put in order by babeltrace2 (decode,
-//! merge and count). Its buffers are the ones it shares among threads, one stream per processor,
-//! which is the cheapest for it.
+//! streamed to its relay daemon or written locally, and then ordered by babeltrace2 (decode, merge
+//! and count). Its buffers are those shared among threads, one stream per processor, which is its
+//! cheapest mode.
 
 use crate::Bench;
 use crate::daemons::{self, Daemons};
@@ -18,13 +18,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a trace directory holds.
+/// Contents of a trace directory.
 pub(crate) struct Rows {
     pub(crate) events: u64,
     pub(crate) lost: u64,
 }
 
-/// Counts the events of a trace directory, and those it says were lost.
+/// Counts the events of a trace directory and its losses.
 pub(crate) fn count(trace: &Path) -> Result<Rows> {
     let reader = Reader::open(trace)?;
     let lost = reader
@@ -81,7 +81,7 @@ fn ours(bench: &Bench, way: &str, streams: u64, events: u64, round: usize) -> Re
     let ended = daemons.stop()?;
     let wall = started.elapsed().as_secs_f64();
     let rows = count(&trace)?;
-    // Each run begins with one operation per thread, and the worker with one to see that it
+    // Each run starts with one operation per thread, and the worker with one to check that it
     // records.
     let wanted = events / streams * streams + streams + 1;
     ensure!(
@@ -180,7 +180,7 @@ fn theirs(
     })))
 }
 
-/// Bytes of a folder as one compressed archive, if `zstd` is there.
+/// Size of a folder as one compressed archive, if `zstd` is installed.
 pub(crate) fn compressed(dir: &Path) -> Option<u64> {
     let mut tar =
         Command::new("tar").arg("-C").arg(dir).args(["-cf", "-", "."]).stdout(Stdio::piped()).spawn().ok()?;

@@ -1,5 +1,5 @@
-//! A log-client that only reads: it plays the part of the reader of the lanes, as far as a producer
-//! can see it, so that the producer's cost is measured alone.
+//! A simulated log-client that only reads lanes. To producers it looks like a real one, so that the
+//! producer's cost is measured alone.
 
 #![expect(clippy::disallowed_types, reason = "counters and stop flags of the program")]
 
@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What the reader does with what is in the lanes.
+/// How the reader handles records in the lanes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// Copies it, as a log-client does.
+    /// Copies them, like a log-client.
     Copies,
-    /// Moves its position on without reading: the producer's cache lines stay its own.
+    /// Advances its position without reading, so that the producer's cache lines stay exclusive.
     Skips,
-    /// Nothing: the lanes fill.
+    /// Does nothing, so that the lanes fill.
     Nothing,
 }
 
@@ -33,24 +33,24 @@ pub(crate) struct Played {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the driver and the reading thread tell each other.
+/// State shared between the driver and the reading thread.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
     asleep: AtomicBool,
     losses: AtomicU64,
-    /// Sweeps that found nothing.
+    /// Number of sweeps that found nothing.
     empty_sweeps: AtomicU64,
 }
 
 impl Played {
-    /// Settings with lanes as large as a log-client lets them grow by default, from the start.
+    /// Settings with lanes of the default maximum size from the start.
     pub(crate) fn ample() -> Settings {
         let slots = Settings::default().lane_slots_max;
         Settings { lane_slots: slots, process_bytes: 1 << 30, ..Settings::default() }
     }
 
-    /// Makes the directory and starts the reader, which tells producers these settings.
+    /// Creates the directory and starts the reader. The control page has these settings.
     pub(crate) fn start(dir: &Path, reads: Reads, settings: &Settings) -> Result<Played> {
         std::fs::create_dir_all(dir)?;
         let page = File::create(dir.join(control::FILE))?;
@@ -87,7 +87,7 @@ impl Played {
         Ok(Played { dir: dir.into(), shared, thread })
     }
 
-    /// Tells producers that programs of this name are not recorded.
+    /// Excludes programs of this name from recording.
     pub(crate) fn leave_out(&self, program: &str) -> Result<()> {
         let list = control::exclusion_list(&[program], &[]).context("a name that fits")?;
         let page = File::options().write(true).open(self.dir.join(control::FILE))?;
@@ -95,12 +95,12 @@ impl Played {
         Ok(page.write_all_at(&(list.len() as u64).to_le_bytes(), word::LEFT_OUT_BYTES as u64)?)
     }
 
-    /// Reads no longer, so that it takes no time from others.
+    /// Stops reading, so that the reader uses no processor time.
     pub(crate) fn sleep(&self) {
         self.shared.asleep.store(true, SeqCst);
     }
 
-    /// Reads again.
+    /// Resumes reading.
     pub(crate) fn wake(&self) {
         self.shared.asleep.store(false, SeqCst);
         if let Some(thread) = &self.thread {
@@ -108,13 +108,13 @@ impl Played {
         }
     }
 
-    /// Waits until everything that was recorded before has been read, so that the next run meets
-    /// empty lanes.
+    /// Waits until all earlier records have been read, so that the next run starts with empty
+    /// lanes.
     pub(crate) fn catch_up(&self) -> Result<()> {
         if self.thread.is_none() {
             return Ok(());
         }
-        // A sweep that is under way has begun before; the one after it has not.
+        // The present sweep may have started earlier; the one after it has not.
         let (before, started) = (self.shared.empty_sweeps.load(SeqCst), Instant::now());
         while self.shared.empty_sweeps.load(SeqCst) < before + 2 {
             ensure!(started.elapsed() < Duration::from_secs(30), "the reader does not catch up");
@@ -123,7 +123,7 @@ impl Played {
         Ok(())
     }
 
-    /// For `MIOT_DIR`.
+    /// Value of `MIOT_DIR`.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }

@@ -1,4 +1,4 @@
-//! Processes: what they use, on which processors they run, and ending those that were started here.
+//! Processes: their resource usage, the processors that they run on, and their end.
 
 #![expect(clippy::disallowed_types, reason = "counters and stop flags of the program")]
 
@@ -8,10 +8,10 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// CPU time a process and its threads have used so far, seconds; zero if it is gone.
+/// CPU time in seconds that a process and its threads have used so far. 0 if it has ended.
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
-    // /proc/PID/stat counts in ticks of 10 ms; schedstat of the threads counts in nanoseconds, but
-    // forgets threads that have ended.
+    // /proc/PID/stat counts in ticks of 10 ms. schedstat of the threads counts in nanoseconds, but
+    // excludes threads that have ended.
     let ticks = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -20,7 +20,7 @@ pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     ticks().unwrap_or(0.0)
 }
 
-/// CPU time of the threads a process has now, exact, in user and kernel mode.
+/// CPU time of the present threads of a process, exact, in user and kernel mode.
 pub(crate) fn threads_cpu(pid: u32) -> Duration {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let spent = tasks.filter_map(|task| {
@@ -33,12 +33,12 @@ pub(crate) fn threads_cpu(pid: u32) -> Duration {
 /// CPU time of the calling thread so far, seconds.
 pub(crate) fn this_thread_cpu() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: an out-pointer of the right type.
+    // SAFETY: the out-pointer has the right type.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// A number of `/proc/PID/status`, summed over the threads if it is one of each; 0 if there is
+/// Returns a number of `/proc/PID/status`, summed over the threads if each has one; 0 if there is
 /// none.
 pub(crate) fn status(pid: u32, key: &str) -> u64 {
     let number = |path: std::path::PathBuf| -> Option<u64> {
@@ -54,14 +54,14 @@ pub(crate) fn status(pid: u32, key: &str) -> u64 {
     tasks.filter_map(|task| number(task.path().join("status"))).sum()
 }
 
-/// Bytes that the files of a folder take.
+/// Bytes that the files of a folder occupy.
 pub(crate) fn blocks(dir: &std::path::Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
     files.filter_map(|file| file.metadata().ok()).map(|data| data.blocks() * 512).sum()
 }
 
-/// What a command prints, with exit code 0.
+/// Returns the output of a command that must exit with code 0.
 pub(crate) fn said(command: &mut Command) -> anyhow::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| anyhow::anyhow!("cannot start {name}: {error}"))?;
@@ -69,28 +69,28 @@ pub(crate) fn said(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Asks a child to end and waits for it; kills it if it takes more than 30 seconds.
+/// Sends SIGTERM to a child and waits for it. Kills it if it takes more than 30 seconds.
 pub(crate) fn terminate(child: &mut Child) -> Usage {
-    // SAFETY: a child that was not waited for, so that its number is still its own.
+    // SAFETY: a child that was not waited for, so that its process id is still its own.
     unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
     wait(child, Duration::from_secs(30))
 }
 
-/// What a process used in its life, its waited-for children included.
+/// Resources that a process used in its life, including its waited-for children.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     /// CPU time in user and kernel mode, seconds.
     pub(crate) cpu: f64,
     /// True if it ended by itself with exit code 0.
     pub(crate) success: bool,
-    /// As `wait` gives it: the exit code times 256, or the number of the signal.
+    /// Status of `wait`: the exit code times 256, or the number of the signal.
     pub(crate) status: i32,
 }
 
-/// Waits for a child that ends soon, without looking in between.
+/// Waits for a child that ends soon, without polling.
 pub(crate) fn wait_for(child: &mut Child) -> Result<Usage> {
     let (mut status, mut usage) = (0, no_usage());
-    // SAFETY: out-pointers of the right types.
+    // SAFETY: the out-pointers have the right types.
     let answer = unsafe { libc::wait4(child.id() as libc::pid_t, &raw mut status, 0, &raw mut usage) };
     if answer < 0 { Err(Error::last_os_error()) } else { Ok(used(status, &usage)) }
 }
@@ -104,13 +104,13 @@ fn used(status: libc::c_int, usage: &libc::rusage) -> Usage {
     }
 }
 
-/// Waits for a child; kills it if it takes longer than `patience`.
+/// Waits for a child. Kills it if it takes longer than `patience`.
 pub(crate) fn wait(child: &mut Child, patience: Duration) -> Usage {
     let pid = child.id() as libc::pid_t;
     let until = Instant::now() + patience;
     let (mut status, mut usage) = (0, no_usage());
     loop {
-        // SAFETY: out-pointers of the right types.
+        // SAFETY: the out-pointers have the right types.
         let answer = unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG, &raw mut usage) };
         match answer {
             0 if Instant::now() > until => {
@@ -126,17 +126,17 @@ pub(crate) fn wait(child: &mut Child, patience: Duration) -> Usage {
     used(status, &usage)
 }
 
-/// What a process took from now to its end.
+/// Resources that a process used from now to its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     pub(crate) usage: Usage,
     pub(crate) seconds: f64,
-    /// Resident memory at most, bytes.
+    /// Peak resident memory, bytes.
     pub(crate) peak: u64,
 }
 
-/// Waits for a child that was just started. Its memory is looked at all the time: what `wait` tells
-/// of it includes the memory of the process that started it.
+/// Waits for a child that was just started. Its memory is polled, because the value of `wait`
+/// includes the memory of the process that started it.
 pub(crate) fn measure(child: &mut Child, patience: Duration) -> Measured {
     let (pid, started) = (child.id(), Instant::now());
     let ended = AtomicBool::new(false);
@@ -157,12 +157,11 @@ pub(crate) fn measure(child: &mut Child, patience: Duration) -> Measured {
 }
 
 fn no_usage() -> libc::rusage {
-    // SAFETY: a struct of integers, for which zero is a value.
+    // SAFETY: a struct of integers, for which zero is valid.
     unsafe { std::mem::zeroed() }
 }
 
-/// Lets the process end when the calling thread does: a run that is killed leaves no daemons
-/// behind.
+/// Makes the process end when the calling thread ends, so that a killed run leaves no daemons.
 pub(crate) fn ends_with_us(command: &mut Command) -> &mut Command {
     // SAFETY: only makes a system call between fork and exec.
     unsafe {
@@ -173,12 +172,12 @@ pub(crate) fn ends_with_us(command: &mut Command) -> &mut Command {
     }
 }
 
-/// While it lives, the last processor is left to [pinned](Aside::pin) processes by this thread and
-/// by what it starts. Where there is only one processor, nothing is pinned.
+/// While this value exists, this thread and the processes that it starts leave the last processor
+/// to [pinned](Aside::pin) processes. With only one processor, nothing is pinned.
 pub(crate) struct Aside(Option<libc::cpu_set_t>);
 
 impl Aside {
-    /// Steps aside.
+    /// Leaves the last processor.
     pub(crate) fn step() -> Result<Aside> {
         let before = allowed()?;
         let Some(last) = last_of_many(&before) else { return Ok(Aside(None)) };
@@ -189,10 +188,10 @@ impl Aside {
         Ok(Aside(Some(before)))
     }
 
-    /// Lets the process run on the processor that is left free.
+    /// Makes the process run on the free processor.
     pub(crate) fn pin(&self, command: &mut Command) {
         let Some(last) = self.0.as_ref().and_then(last_of_many) else { return };
-        // SAFETY: a set of bits, for which zero is a value; a processor of the set. Between fork
+        // SAFETY: a set of bits, for which zero is valid, and a processor of the set. Between fork
         // and exec there is only a system call.
         unsafe {
             let mut only: libc::cpu_set_t = std::mem::zeroed();
@@ -212,7 +211,7 @@ impl Drop for Aside {
     }
 }
 
-/// The last processor of a set of more than one.
+/// Returns the last processor of a set with more than one.
 fn last_of_many(set: &libc::cpu_set_t) -> Option<usize> {
     // SAFETY: in bounds of the set.
     let mut members = (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, set) });
@@ -221,7 +220,7 @@ fn last_of_many(set: &libc::cpu_set_t) -> Option<usize> {
 }
 
 fn allowed() -> Result<libc::cpu_set_t> {
-    // SAFETY: a set of bits, for which zero is a value, as an out-pointer with its size.
+    // SAFETY: a set of bits, for which zero is valid, as an out-pointer with its size.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         match libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) {

@@ -1,8 +1,7 @@
-//! `recovery`: a log-server is killed with a lot in its live part, and started again.
+//! `recovery`: a log-server is killed with a large live part, and restarted.
 //!
-//! Timed is from the start of the process until it welcomes a node, which is when it can store
-//! again. The second time it has also to seal nothing: the part stays live. Every event is counted
-//! afterwards.
+//! The measured time is from the start of the process until it welcomes a node, when it can store
+//! again. The part stays live in both starts. Every event is counted afterwards.
 
 use crate::Bench;
 use crate::daemons::folder_bytes;
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Instant;
 
-/// Nothing is sealed before the end.
+/// Settings that prevent sealing before the end.
 const NEVER_SEAL: &str = "seal_rows = 1000000000\nseal_bytes = \"64 GiB\"\nseal_after = \"10h\"";
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
@@ -57,7 +56,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
 
 /// Empties the page cache, so that files come from the disk.
 fn drop_caches() -> bool {
-    // SAFETY: takes nothing and gives nothing.
+    // SAFETY: takes and returns nothing.
     unsafe { libc::sync() };
     std::fs::write("/proc/sys/vm/drop_caches", "1").is_ok()
 }

@@ -1,5 +1,5 @@
-//! `replay`: the elapsed time of `miot replay` beside that of the trace it replays, and how late
-//! requests began.
+//! `replay`: duration of `miot replay` compared with that of the replayed trace, and the delay of
+//! requests.
 
 use crate::Bench;
 use crate::daemons;
@@ -17,7 +17,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     fs::create_dir_all(dir.join("into"))?;
     let seconds = bench.pick(10, 5, 1);
     let runtime = format!("--runtime={seconds}");
-    // Think times of a program that computes between requests, and none.
+    // With think times, as of a program that computes between requests, and without.
     let kinds = [
         ("fio, one job, 1000 requests/s", "1", "--rate_iops=500,500"),
         ("fio, four jobs, 250 requests/s each", "4", "--rate_iops=125,125"),

@@ -1,7 +1,7 @@
 //! `--report`: writes the results into the marked sections of `docs/dev/performance.md`.
 //!
-//! A section stands between `<!-- NAME: ... -->` and `<!-- end -->`; what is between is replaced. A
-//! section whose benchmark has not run stays as it is.
+//! A section is between `<!-- NAME: ... -->` and `<!-- end -->`, and is replaced. A section whose
+//! benchmark has not run is unchanged.
 
 use crate::{
     analysis, apps, bytes, drain, estimate, fsstats, fuse, gluster, hook, idle, mpi, nodes, paper, parallel,
@@ -12,10 +12,10 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Turns the results of a benchmark into its section.
+/// Converts the results of a benchmark to its section.
 type Table = fn(&Value) -> String;
 
-/// The benchmarks and their tables.
+/// Benchmarks and their tables.
 const TABLES: [(&str, Table); 24] = [
     ("op", op),
     ("threads", threads),
@@ -80,7 +80,7 @@ fn replace(text: &str, name: &str, section: &str) -> Option<String> {
     Some(format!("{}\n{}\n{}", &text[..start], section.trim_end(), &text[end..]))
 }
 
-/// The table of targets; rows whose benchmark has not run stay as they are in the page.
+/// Returns the table of targets. Rows whose benchmark has not run are taken from the page.
 fn kept(table: &str, page: &str) -> String {
     let old = |row: &str| {
         let (what, _) = row.strip_prefix("| ")?.split_once(" | ")?;
@@ -93,7 +93,7 @@ fn kept(table: &str, page: &str) -> String {
     rows.flat_map(|row| [row, "\n"]).collect()
 }
 
-/// Says so if the figures are rough, of which commit they are, and how busy the machine was.
+/// Notes whether the figures are rough, their commit, and the load of the machine.
 fn note(document: &Value) -> String {
     let size = document["size"].as_str().unwrap_or("?");
     let rough =
@@ -111,7 +111,7 @@ fn note(document: &Value) -> String {
     )
 }
 
-/// The machine.
+/// Describes the machine.
 fn machine(documents: &[&Value]) -> Option<String> {
     let machine = &documents.first()?["machine"];
     let text = |key: &str| machine[key].as_str().unwrap_or("?").to_string();
@@ -126,7 +126,7 @@ fn machine(documents: &[&Value]) -> Option<String> {
     ))
 }
 
-/// A number with so many decimals, or a dash.
+/// Formats a number with this number of decimals, or a dash.
 pub(crate) fn number(value: &Value, decimals: usize) -> String {
     value.as_f64().map_or_else(|| "–".into(), |number| format!("{number:.decimals$}"))
 }
@@ -173,7 +173,7 @@ fn op(results: &Value) -> String {
     text
 }
 
-/// The bounds of an interval.
+/// Formats the bounds of an interval.
 pub(crate) fn interval(found: &Value, decimals: usize) -> String {
     format!("{} to {}", number(&found["low"], decimals), number(&found["high"], decimals))
 }
@@ -231,7 +231,7 @@ fn pipeline(results: &Value) -> String {
     text
 }
 
-/// Says what the peer lost, in spite of producers that wait.
+/// Reports losses of the peer although its producers wait.
 fn peer_losses(groups: &[Group<'_>]) -> String {
     let mut text = String::new();
     for group in groups {
@@ -253,7 +253,7 @@ fn peer_losses(groups: &[Group<'_>]) -> String {
     text
 }
 
-/// The runs of one configuration.
+/// Runs of one configuration.
 pub(crate) struct Group<'a> {
     pub(crate) who: &'a str,
     pub(crate) streams: u64,
@@ -268,7 +268,7 @@ impl Group<'_> {
     }
 }
 
-/// The configurations of `pipeline`, in order of appearance.
+/// Configurations of `pipeline`, in order of appearance.
 pub(crate) fn groups(results: &Value) -> Vec<Group<'_>> {
     let mut groups = Vec::<Group<'_>>::new();
     for run in results["runs"].as_array().into_iter().flatten() {
@@ -297,7 +297,7 @@ fn delay(results: &Value) -> String {
     text
 }
 
-/// Of each value of `group`, in order of appearance: the medians of these figures over the rounds.
+/// Medians over the rounds of these figures for each value of `group`, in order of appearance.
 pub(crate) fn medians<'a>(results: &'a Value, group: &str, figures: &[&str]) -> Vec<(&'a str, Vec<f64>)> {
     let mut names: Vec<&str> = Vec::new();
     let rows = || results.as_array().into_iter().flatten();

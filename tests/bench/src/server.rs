@@ -1,4 +1,4 @@
-//! A log-server by itself, for nodes that are played.
+//! A log-server alone, for simulated nodes.
 
 use crate::daemons;
 use crate::process::{self, Usage};
@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-/// A running log-server. Killed when it is dropped.
+/// A running log-server, killed when dropped.
 pub(crate) struct Server {
     child: Option<Child>,
     address: String,
@@ -15,7 +15,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts it with its trace in `dir`; `settings` are lines of its configuration.
+    /// Starts a log-server with its trace in `dir`. `settings` are lines of its configuration.
     pub(crate) fn start(dir: &Path, settings: &str) -> Result<Server> {
         std::fs::create_dir_all(dir)?;
         let (address, trace) = (format!("127.0.0.1:{}", daemons::free_port()?), dir.join("trace"));
@@ -31,24 +31,24 @@ impl Server {
         &self.address
     }
 
-    /// The trace directory.
+    /// Trace directory.
     pub(crate) fn trace(&self) -> &Path {
         &self.trace
     }
 
-    /// Process id; 0 once it has ended.
+    /// Process id. 0 after its end.
     pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().map_or(0, Child::id)
     }
 
-    /// Stops it: everything is sealed when this returns.
+    /// Stops the log-server. Everything is sealed when this returns.
     pub(crate) fn stop(mut self) -> Result<Usage> {
         let usage = self.child.take().map(|mut child| process::terminate(&mut child)).unwrap_or_default();
-        ensure!(usage.success, "the log-server did not end well: {usage:?}");
+        ensure!(usage.success, "the log-server ended with an error: {usage:?}");
         Ok(usage)
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the log-server with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.kill_child();
     }

@@ -1,10 +1,11 @@
-//! `simulate`: requests that `miot simulate` simulates per second and core, and how sweeps scale.
+//! `simulate`: requests that `miot simulate` simulates per second and core, and the scaling of
+//! sweeps.
 //!
-//! The 1.4 million requests of the model of bvi, on a machine with the paper's disks: in a cache
-//! that holds its data, and in one that does not, so that nearly every request goes to disk, with
-//! read-ahead and write-behind. A request is about one block of
-//! 16 KiB and four of 4 KiB. Rates are per second of processor time, so that they hold on a busy
-//! machine; the sweep is eight simulations on one to all processors, by the clock.
+//! The input is 1.4 million requests of the model of bvi, on a machine with the paper's disks. One
+//! cache holds all data. The other does not, so that nearly every request goes to disk, with
+//! read-ahead and write-behind. A request is about one block of 16 KiB, or four of 4 KiB. Rates are
+//! per second of processor time, so that they are valid on a busy machine. The sweep is eight
+//! simulations on one to all processors, in wall time.
 
 #![expect(clippy::disallowed_types, reason = "counters and stop flags of the program")]
 
@@ -30,7 +31,7 @@ const SWEEP: usize = 8;
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let model = named("bvi").context("the model of bvi")?;
-    // It computes for some seconds before its first request.
+    // The model computes for some seconds before its first request.
     let seconds = bench.pick(None, None, Some(30.0));
     let workload = generate(model, seconds, 1).workload("bvi");
     let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! A log-server that acknowledges everything and throws it away, on a thread of this process.
+//! A log-server on a thread of this process that acknowledges and discards everything.
 
 #![expect(clippy::disallowed_types, reason = "counters and stop flags of the program")]
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-/// The listening thread. Ends when dropped.
+/// The listening thread, ended when this value is dropped.
 pub(crate) struct Sink {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -18,7 +18,7 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Listens on a port of the loopback.
+    /// Listens on a port of loopback.
     pub(crate) fn start() -> Result<Sink> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
@@ -36,7 +36,7 @@ impl Sink {
         Ok(Sink { address, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -45,7 +45,7 @@ impl Sink {
 impl Drop for Sink {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
-        // Wakes the thread, so that it looks.
+        // Wakes the thread, so that it checks whether to end.
         if TcpStream::connect(self.address).is_ok()
             && let Some(thread) = self.thread.take()
         {
@@ -67,7 +67,7 @@ fn serve(mut writer: TcpStream) -> Result<()> {
             return Ok(());
         }
         unacknowledged = message.seq().or(unacknowledged);
-        // What has come already is acknowledged with the last of it.
+        // Batches that have arrived already are acknowledged together.
         if reader.buffer().len() < FRAME_HEADER
             && let Some(through) = unacknowledged.take()
         {

@@ -1,9 +1,9 @@
-//! `startup`: what the hook adds to programs that live for a moment, as in a shell loop.
+//! `startup`: overhead of the hook in short-lived programs, as in a shell loop.
 //!
-//! Each round starts the same small program once in every way, and waits for it; so all ways see
-//! the same machine. The order turns from round to round, since a program that recorded leaves the
-//! log-client some work, which the next one may feel. The added time is the median over the rounds
-//! of the difference to the plain one of the round.
+//! Each round starts the same small program once in every variant and waits for it, so that all
+//! variants see the same machine. The order changes from round to round, because a program that
+//! recorded leaves work for the log-client, which may slow down the next variant. The overhead is
+//! the median over the rounds of the difference to the plain run of the round.
 
 use crate::daemons::{self, Daemons};
 use crate::report::number;
@@ -16,14 +16,14 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// I/O calls of `c/short.c`.
+/// Number of I/O calls of `c/short.c`.
 const CALLS: u64 = 5;
 
 struct Way {
     key: &'static str,
     label: &'static str,
     preload: Option<PathBuf>,
-    /// `MIOT_DIR`.
+    /// Value of `MIOT_DIR`.
     node: PathBuf,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let trace = daemons.trace().to_path_buf();
     let ended = daemons.stop()?;
     let rows = pipeline::count(&trace)?;
-    // Each program's process and file are facts of their own tables, not events.
+    // Each program's process and file are rows of their own tables, not events.
     ensure!(
         rows.events == CALLS * rounds && rows.lost == 0,
         "{} events of {}, {} lost",
@@ -110,14 +110,15 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     }))
 }
 
-/// Which way is next: each takes each place equally often, and follows each other one, forwards and
-/// backwards.
+/// Returns the variant of a step. Each variant takes each position equally often, and follows each
+/// other one, forwards and backwards.
 fn order(round: usize, step: usize, ways: usize) -> usize {
     let forwards = (round / 2 + step) % ways;
     if round.is_multiple_of(2) { forwards } else { ways - 1 - forwards }
 }
 
-/// Waits until the log-client has removed the segments of the programs; how many are left then.
+/// Waits until the log-client has removed the segments of the programs. Returns the number of
+/// remaining segments.
 fn clean_after(daemons: &Daemons) -> Result<usize> {
     let patience = Instant::now() + Duration::from_secs(20);
     loop {

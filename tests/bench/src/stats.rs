@@ -2,21 +2,21 @@
 
 use serde::Serialize;
 
-/// What repetitions of one measurement say.
+/// Summary of the repetitions of one measurement.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Summary {
-    /// The middle one.
+    /// Median.
     pub(crate) median: f64,
-    /// The least.
+    /// Minimum.
     pub(crate) min: f64,
-    /// The greatest.
+    /// Maximum.
     pub(crate) max: f64,
-    /// How many.
+    /// Number of repetitions.
     pub(crate) repetitions: usize,
 }
 
 impl Summary {
-    /// Of these values; zeros if there are none.
+    /// Summarizes these values. All fields are zero if there are none.
     pub(crate) fn of(mut values: Vec<f64>) -> Summary {
         values.sort_by(f64::total_cmp);
         let at = |share: f64| {
@@ -26,23 +26,23 @@ impl Summary {
     }
 }
 
-/// A median and how sure it is.
+/// A median and its confidence interval.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Interval {
-    /// The middle one.
+    /// Median.
     pub(crate) median: f64,
-    /// 95 % of resampled medians are not below this.
+    /// Lower bound of 95 % of resampled medians.
     pub(crate) low: f64,
-    /// Nor above this.
+    /// Upper bound of 95 % of resampled medians.
     pub(crate) high: f64,
-    /// How many values.
+    /// Number of values.
     pub(crate) repetitions: usize,
 }
 
-/// The median of the values and its 95 % interval by the bootstrap: medians of as many values,
-/// drawn from them at random with replacement, always the same way.
+/// Returns the median of the values and its 95 % interval by the bootstrap: medians of the same
+/// number of values, drawn at random with replacement, with a fixed seed.
 pub(crate) fn median_with_interval(values: &[f64]) -> Interval {
-    /// More would not move a bound by a tenth of the interval.
+    /// Number of draws. More would not move a bound by a tenth of the interval.
     const DRAWS: usize = 1000;
     if values.is_empty() {
         return Interval::default();
@@ -65,7 +65,7 @@ pub(crate) fn median_with_interval(values: &[f64]) -> Interval {
     }
 }
 
-/// The middle value; of an even number of values the upper one of the two in the middle.
+/// Returns the median; of an even number of values the upper one of the two in the middle.
 fn median(mut values: Vec<f64>) -> f64 {
     let middle = values.len() / 2;
     *values.select_nth_unstable_by(middle, f64::total_cmp).1
@@ -76,13 +76,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_of_an_odd_number() {
+    fn median_of_an_odd_number_is_the_middle() {
         let summary = Summary::of(vec![5.0, 1.0, 3.0]);
         assert_eq!((summary.median, summary.min, summary.max, summary.repetitions), (3.0, 1.0, 5.0, 3));
     }
 
     #[test]
-    fn an_interval_holds_the_median_and_is_narrow_where_values_agree() {
+    fn interval_holds_the_median_and_is_narrow_for_equal_values() {
         let mut values = vec![10.0; 50];
         values.extend([0.0, 100.0]);
         let agreed = median_with_interval(&values);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_zero() {
+    fn summary_without_values_is_zero() {
         assert_eq!(Summary::of(Vec::new()).median, 0.0);
     }
 }

@@ -1,6 +1,6 @@
-//! `streams`: the memory of a log-server that has many streams.
+//! `streams`: memory of a log-server with many streams.
 //!
-//! Every stream has delivered a few events and is still open; its node is still connected.
+//! Every stream has delivered a few events and is still open, and its node is still connected.
 
 use crate::Bench;
 use crate::fleet::{Fleet, Plan};
@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// Streams of one node at most.
+/// Maximum number of streams of one node.
 const PER_NODE: u64 = 1000;
 /// Events of each stream.
 const EVENTS: u64 = 8;

@@ -1,8 +1,7 @@
-//! `sync`: what it costs that only what is durable is acknowledged, by the least time between two
-//! commits.
+//! `sync`: cost of acknowledging only durable batches, by the minimum time between two commits.
 //!
-//! Flat out, 16 nodes ship as fast as it takes. One by one, a node ships a batch, and the next one
-//! once that is acknowledged: so long does a log-client keep an event at least.
+//! *Flat out*: 16 nodes send at full speed. *One by one*: a node sends a batch, and the next one
+//! after the acknowledgment. That time is the minimum for which a log-client keeps an event.
 
 use crate::Bench;
 use crate::fleet::{Fleet, Plan};

@@ -1,20 +1,20 @@
-//! The targets of the design, and whether the figures meet them.
+//! Targets of the design, and whether the figures meet them.
 
 use crate::report::{Group, groups};
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// One target: what was wanted, what was found.
+/// A target and its measured value.
 struct Target {
     what: &'static str,
     wanted: String,
-    /// Found value and its unit; `None`: not measured.
+    /// Measured value and its unit. `None`: not measured.
     found: Option<(f64, &'static str)>,
     met: fn(f64) -> bool,
     command: &'static str,
 }
 
-/// The table of all targets. `found` gives the results of a benchmark, if it ran.
+/// Returns the table of all targets. `found` returns the results of a benchmark, if it has run.
 pub(crate) fn table<'a>(found: &dyn Fn(&str) -> Option<&'a Value>) -> String {
     let mut targets = Vec::new();
     recording(found("op"), &mut targets);
@@ -101,7 +101,7 @@ fn recording(all: Option<&Value>, targets: &mut Vec<Target>) {
     push("compiled in, no log-client on the node", "≤ 2 ns", ns("miot-dormant"), |x| x <= 2.0);
 }
 
-/// What the floor says about targets that are ratios to a peer.
+/// Bounds that the floor sets for targets that are ratios to a peer.
 fn bounds(all: Option<&Value>) -> Option<String> {
     let ways = all?["results"]["ways"].as_array()?;
     let times_floor = |key: &str| {
@@ -125,7 +125,7 @@ fn bounds(all: Option<&Value>) -> Option<String> {
     )
 }
 
-/// Dearest row beside the cheapest.
+/// Ratio of the most expensive row to the cheapest.
 fn spread(results: &Value) -> Option<f64> {
     let costs: Vec<f64> =
         results["threads"].as_object()?.values().filter_map(|row| row["miot"]["median"].as_f64()).collect();
@@ -200,7 +200,7 @@ fn startup(all: Option<&Value>, targets: &mut Vec<Target>) {
     });
 }
 
-/// The dearest of each group of programs.
+/// Adds the most expensive program of each group.
 fn apps(all: Option<&Value>, targets: &mut Vec<Target>) {
     let worst = |start: &str, place: &str| {
         let rows = all?["results"]["programs"].as_array()?.iter();

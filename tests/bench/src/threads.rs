@@ -1,7 +1,7 @@
 //! `threads`: CPU time per recorded operation when many threads record at once.
 //!
-//! A run is a burst: each thread records fewer events than its lane holds, because with more
-//! threads than processors no reader keeps up, and a dropped record would count as a cheap one.
+//! A run is a burst: each thread records fewer events than its lane holds. With more threads than
+//! processors no reader can keep up, and a dropped record would count as a cheap one.
 
 use crate::Bench;
 use crate::lttng::{Lttng, To};

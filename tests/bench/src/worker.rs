@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A running worker. Ends when dropped.
+/// A running worker, ended when dropped.
 pub(crate) struct Worker {
     name: String,
     child: Child,
@@ -15,27 +15,27 @@ pub(crate) struct Worker {
     output: BufReader<ChildStdout>,
 }
 
-/// Time of one run.
+/// Times of one run.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
-    /// Nanoseconds of CPU time of the threads that ran the operations.
+    /// CPU time of the threads that ran the operations, nanoseconds.
     pub(crate) cpu_ns: f64,
-    /// Nanoseconds from start to end.
+    /// Wall time, nanoseconds.
     pub(crate) wall_ns: f64,
 }
 
-/// What a paced run did.
+/// Result of a paced run.
 #[derive(Clone, Copy)]
 pub(crate) struct Paced {
-    /// Operations.
+    /// Number of operations.
     pub(crate) recorded: f64,
-    /// Nanoseconds of CPU time of the threads that ran them.
+    /// CPU time of the threads that ran the operations, nanoseconds.
     pub(crate) cpu_ns: f64,
-    /// Nanoseconds from start to end.
+    /// Wall time, nanoseconds.
     pub(crate) wall_ns: f64,
 }
 
-/// The worker program of this package, measuring `way`.
+/// Command of the worker program of this package for `way`.
 pub(crate) fn own(way: &str) -> Result<Command> {
     let program = std::env::current_exe()?.with_file_name("miot-bench-worker");
     let mut command = Command::new(program);
@@ -68,7 +68,7 @@ impl Worker {
         self.child.id()
     }
 
-    /// Runs `count` operations in all, spread over `threads` threads.
+    /// Runs a total of `count` operations, spread over `threads` threads.
     pub(crate) fn run(&mut self, count: u64, threads: u64) -> Result<Run> {
         match self.ask(&format!("run {count} {threads}"))?[..] {
             [cpu_ns, wall_ns] => Ok(Run { cpu_ns, wall_ns }),
@@ -76,7 +76,8 @@ impl Worker {
         }
     }
 
-    /// Runs `rate` operations a second for so many milliseconds, spread over `threads` threads.
+    /// Runs `rate` operations a second for this number of milliseconds, spread over `threads`
+    /// threads.
     pub(crate) fn paced(&mut self, rate: u64, milliseconds: u64, threads: u64) -> Result<Paced> {
         match self.ask(&format!("paced {rate} {milliseconds} {threads}"))?[..] {
             [recorded, cpu_ns, wall_ns] => Ok(Paced { recorded, cpu_ns, wall_ns }),
@@ -84,13 +85,13 @@ impl Worker {
         }
     }
 
-    /// Nanoseconds of CPU time of the first operation of so many new threads, beyond that of their
-    /// second one; with no threads those of the thread that obeys.
+    /// CPU time in nanoseconds of the first operation of each new thread, minus that of its second
+    /// one. With 0 threads, of the thread that executes commands.
     pub(crate) fn first(&mut self, threads: u64) -> Result<Vec<f64>> {
         self.ask(&format!("first {threads}"))
     }
 
-    /// Starts so many threads that do one operation each and rest from then on.
+    /// Starts threads that do one operation each and sleep afterwards.
     pub(crate) fn rest(&mut self, threads: u64) -> Result<()> {
         self.say(&format!("rest {threads}"))?;
         self.expect("resting")
@@ -124,7 +125,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Lets the worker end, and waits for it.
+    /// Closes the worker's input and waits for its end.
     pub(crate) fn finish(mut self) -> Result<()> {
         drop(self.input.take());
         let status = self.child.wait()?;
@@ -136,7 +137,8 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         drop(self.input.take());
-        // A worker that does not end by itself is stuck; one that has ended is not harmed.
+        // A worker that does not end by itself is killed. The kill has no effect on one that has
+        // ended.
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             std::thread::sleep(std::time::Duration::from_millis(50));
             let _ = self.child.kill();
@@ -145,10 +147,10 @@ impl Drop for Worker {
     }
 }
 
-/// Instructions of user code per operation: single-steps a new worker through `count` operations.
+/// User-mode instructions per operation: single-steps a new worker through `count` operations.
 ///
-/// Exact, and independent of the load and of performance counters, which virtual machines seldom
-/// have; system calls count as one instruction.
+/// The count is exact and independent of the load and of performance counters, which virtual
+/// machines rarely have. A system call counts as one instruction.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn instructions(name: &str, mut command: Command, count: u64) -> Result<f64> {
     // SAFETY: only makes a system call between fork and exec.
@@ -181,12 +183,12 @@ pub(crate) fn instructions(name: &str, mut command: Command, count: u64) -> Resu
     Ok(steps as f64 / count as f64)
 }
 
-/// Waits until the traced process stops. True if it met a breakpoint instruction.
+/// Waits until the traced process stops. Returns true if it has reached a breakpoint instruction.
 fn wait_for_stop(pid: libc::pid_t) -> Result<bool> {
     /// `SI_KERNEL`: a trap that is not a single step.
     const BREAKPOINT: i32 = 0x80;
     let mut status = 0;
-    // SAFETY: out-pointers of the right types; the process is our own traced child.
+    // SAFETY: the out-pointers have the right types; the process is a traced child of this one.
     unsafe {
         ensure!(
             libc::waitpid(pid, &raw mut status, libc::__WALL) == pid,
@@ -205,13 +207,13 @@ fn wait_for_stop(pid: libc::pid_t) -> Result<bool> {
 }
 
 fn resume(pid: libc::pid_t, how: libc::c_uint) -> Result<()> {
-    // SAFETY: our own traced child, which is stopped.
+    // SAFETY: a traced child of this process, which is stopped.
     let answer = unsafe { libc::ptrace(how, pid, 0, 0) };
     ensure!(answer == 0, "ptrace: {}", std::io::Error::last_os_error());
     Ok(())
 }
 
-/// Folder of the sources in C.
+/// Folder of the C sources.
 pub(crate) fn c_sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("c")
 }

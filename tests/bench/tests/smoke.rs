@@ -1,5 +1,4 @@
-//! Every benchmark runs on this machine and yields figures that can be figures. How large they are
-//! is no matter here: no time is asserted.
+//! Every benchmark runs on this machine and yields plausible figures. No time is asserted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -7,18 +6,18 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// The daemons, the tool and the hook, built beside the driver as `cargo build` leaves them.
+/// Daemons, tool and hook, built beside the driver by `cargo build`.
 const PARTS: [&str; 7] =
     ["log-client", "log-server", "miot", "miot-query", "libmiot_posix.so", "libmiot_mpi.so", "miot-fuse"];
 
-/// Judges the results of a benchmark.
+/// Checks the results of a benchmark.
 type Check = fn(&Value);
 
 fn driver() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_miot-bench"))
 }
 
-/// Builds what the driver starts, unless the script that runs the tests has.
+/// Builds the programs that the driver starts, unless the script that runs the tests has done so.
 fn build_parts() {
     if std::env::var_os("MIOT_TESTS_BUILT").is_none() {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -35,9 +34,9 @@ fn build_parts() {
 #[test]
 fn every_benchmark_yields_figures() {
     build_parts();
-    // Always the same folder: what a run leaves there that is killed, the next one removes.
+    // Always the same folder, so that each run removes the leftovers of a killed one.
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-smoke");
-    // All in one run: there is one LTTng session daemon per machine.
+    // All in one run, because there is one LTTng session daemon per machine.
     let output = Command::new(driver()).args(["--smoke", "--out"]).arg(&out).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
@@ -82,7 +81,7 @@ fn every_benchmark_yields_figures() {
     assert_eq!(files, checks.len(), "something is left behind in {}", out.display());
 }
 
-/// The rows of a list, each of which must have these figures above zero.
+/// Returns the rows of a list and checks that each has these figures above zero.
 fn rows<'a>(list: &'a Value, positive: &[&str]) -> &'a [Value] {
     let rows = list.as_array().map(Vec::as_slice).unwrap_or_default();
     assert!(!rows.is_empty(), "no rows in {list:#}");
@@ -103,7 +102,7 @@ fn parallel(results: &Value) {
     let rows = rows(&results["rows"], &["/miot/median", "/other/median", "/ratio/median"]);
     assert_eq!(rows.len(), 8, "{rows:#?}");
     assert!(results["own_ns"]["median"].as_f64().is_some_and(|ns| ns > 0.0), "{results:#}");
-    // What is injected is there; how much more is found depends on the machine.
+    // The injected delays are lower bounds. Additional time depends on the machine.
     for way in ["processes", "mpi"] {
         let part = |part: &str| results["delays"][way][part]["min"].as_f64().unwrap();
         assert!(part("s_ms") >= 100.0, "{way}: {results:#}");
@@ -116,7 +115,7 @@ fn estimate(results: &Value) {
     assert_eq!(applications.len(), 3, "FULL, checkpoints and SIMPLE");
     for application in applications {
         let rows = rows(&application["rows"], &["/estimated_s/median", "/measured_s/median"]);
-        // Two storages; writes, reads, all.
+        // Two storages, each with writes, reads, and all.
         assert_eq!(rows.len(), 6, "{rows:#?}");
         assert!(application["commands"].as_array().is_some_and(|all| all.len() == 3), "{application:#}");
     }
@@ -130,7 +129,7 @@ fn op(results: &Value) {
             &["/ns/median", "/times_floor/median", "/instructions"],
         );
     }
-    // Steps through instructions do not depend on how busy the machine is.
+    // The number of instructions does not depend on the load of the machine.
     let steps = |key| row(ways, key)["instructions"].as_f64().unwrap();
     assert!(steps("miot") > steps("clock"), "two clock reads are part of a recorded operation");
     assert!(
@@ -153,7 +152,7 @@ fn threads(results: &Value) {
 }
 
 fn drain(results: &Value) {
-    // Whether this machine drains the lowest rate without a loss is not asked here.
+    // It is not checked whether this machine drains the lowest rate without a loss.
     let rows = rows(&results["rates"], &["/threads", "/buffers_mib", "/runs"]);
     assert!(
         row(rows, "alone").get("events_per_s").is_some() && row(rows, "both").get("events_per_s").is_some()
@@ -193,7 +192,7 @@ fn mpi(results: &Value) {
 
 fn apps(results: &Value) {
     if results["programs"].as_array().is_some_and(Vec::is_empty) {
-        // File systems need root; the driver has said what it goes without.
+        // File systems need root. The driver has reported what it skips.
         eprintln!("apps HAS MEASURED NOTHING: no file system could be made here");
         return;
     }
@@ -272,7 +271,7 @@ fn analysis(results: &Value) {
         analyses.iter().any(|row| row["name"] == "stat")
             && analyses.iter().any(|row| row["name"] == "report")
     );
-    // What both said was compared.
+    // Results of both engines were compared.
     let queries = rows(&results["queries"], &positive);
     assert_eq!(queries.iter().filter(|row| row["by"] == "DuckDB").count(), 4, "{queries:#?}");
     for trace in rows(&results["traces"], &["/events", "/mib"]) {

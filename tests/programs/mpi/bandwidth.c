@@ -1,7 +1,7 @@
-/* bandwidth FILES PASSES DIRECTORY: each rank writes 64 MiB in transfers of 4 MiB, PASSES times
- * over; rank 0 prints the bandwidth in MiB/s by IOR's rule: bytes / (last close - first open),
- * by MPI_Wtime. FILES: own (one for each rank), shared (one for all, by POSIX calls), mpi (one
- * for all, by MPI-IO). */
+/* bandwidth FILES PASSES DIRECTORY: each rank writes 64 MiB in transfers of 4 MiB, PASSES times.
+ * Rank 0 prints the bandwidth in MiB/s by IOR's rule: bytes / (last close - first open), by
+ * MPI_Wtime. FILES: own (one file per rank), shared (one file, by POSIX calls), mpi (one file,
+ * by MPI-IO). */
 
 #include <fcntl.h>
 #include <mpi.h>

@@ -1,5 +1,5 @@
-/* Each rank writes every so manyth block of a shared file, BLOCKS blocks of BLOCK bytes; then
- * rank 0 reads all of it. */
+/* The ranks write BLOCKS blocks of BLOCK bytes to a shared file, block by block in turn. Then
+ * rank 0 reads the whole file. */
 
 #include <mpi.h>
 #include <stdlib.h>

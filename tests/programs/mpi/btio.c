@@ -1,10 +1,10 @@
 /* btio full|simple FILE N DUMPS: the I/O of NAS BT-IO on a square number of ranks, with N x N x
  * N cells of five doubles.
  *
- * The array is dealt out by diagonal multi-partitioning: of the q x q x q blocks, q =
+ * The array is distributed by diagonal multi-partitioning: of the q x q x q blocks, q =
  * sqrt(ranks), each rank has q, no two of them in the same plane. Between dumps ranks exchange
- * faces and a norm; at the end the dumps are read back. full: a file type of all of a rank's
- * blocks, collective; simple: a request for each row of cells, independent. */
+ * faces and a norm. At the end the dumps are read back. full: a file type of all blocks of a
+ * rank, collective. simple: a request for each row of cells, independent. */
 
 #include <math.h>
 #include <mpi.h>
@@ -13,8 +13,8 @@
 
 #define FIELDS 5
 #define CELL (FIELDS * sizeof(double))
-/* Of so many values read back one is compared, so that a phase of reads is reads: a prime, to be
- * anywhere in a row. */
+/* One in this number of values is compared after reading, so that a phase of reads consists of
+ * reads. A prime, so that the value may be anywhere in a row. */
 #define LOOKED_AT 97
 #define DO(call) \
 	do { \
@@ -25,7 +25,7 @@
 static int rank, ranks, q, n, side;
 static double *data;
 
-/* Where the c-th block of this rank begins, in cells: z, y, x. */
+/* Start of the c-th block of this rank, in cells: z, y, x. */
 static void block(int c, int at[3])
 {
 	at[0] = c * side;
@@ -54,7 +54,7 @@ static MPI_Datatype blocks(void)
 	return all;
 }
 
-/* What lies between dumps. */
+/* Computing and communication between dumps. */
 static void compute(void)
 {
 	double out = rank, in, sum;

@@ -1,6 +1,6 @@
-/* checkpoint FILE STEPS REQUESTS: in each step, all of an array in each rank changes and is
- * written to FILE in so many requests of a mebibyte, each rank its part of the checkpoint. In
- * the end the checkpoints are read back, the last first. */
+/* checkpoint FILE STEPS REQUESTS: in each step the whole array of each rank changes and is
+ * written to FILE in REQUESTS requests of 1 MiB, each rank its part of the checkpoint. At the
+ * end the checkpoints are read back, the last first. */
 
 #include <mpi.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Each call that communicates, on an even number of ranks, with what it must give checked: even
- * ranks send to the next, odd ones receive. */
+/* Makes each communication call on an even number of ranks and checks its result. Even ranks
+ * send to the next rank, odd ones receive. */
 
 #include <mpi.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 			MPI_Abort(MPI_COMM_WORLD, __LINE__); \
 		} \
 	} while (0)
-/* A call and its form that does not wait. */
+/* A blocking call and its non-blocking form. */
 #define PAIR(blocking, nonblocking, result, ...) \
 	do { \
 		for (i = 0; i < ranks; i++) \
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
 		NOW(&r);
 		DO(MPI_Issend(&one, 1, MPI_INT, to, 1, WORLD, &r));
 		NOW(&r);
-		/* Its receiver is there: it has answered. */
+		/* The receiver is ready, because it has answered. */
 		DO(MPI_Recv(&got, 1, MPI_INT, to, 2, WORLD, MPI_STATUS_IGNORE));
 		DO(MPI_Rsend(&one, 1, MPI_INT, to, 3, WORLD));
 		DO(MPI_Irsend(&one, 1, MPI_INT, to, 4, WORLD, &r));

@@ -1,5 +1,6 @@
-/* Calls that fail, with an error handler that counts, and says how often it was called: as often
- * without a tracer. At the end the program does not finalize: -DABORT ends it with MPI_Abort. */
+/* Calls that fail, with an error handler that counts. The program prints the number of handler
+ * calls, which must be the same without a tracer. It does not finalize: -DABORT ends it with
+ * MPI_Abort. */
 
 #include <mpi.h>
 #include <stdio.h>
@@ -51,7 +52,7 @@ int main(int argc, char **argv)
 	FAILS(MPI_File_set_view(f, 0, MPI_CHAR, MPI_CHAR, "no such", MPI_INFO_NULL));
 	MPI_File_write_at(f, 0, b, 8, MPI_CHAR, MPI_STATUS_IGNORE);
 	MPI_File_close(&f);
-	/* Positions cannot be asked for here. */
+	/* The position cannot be queried in this mode. */
 	MPI_File_open(MPI_COMM_SELF, argv[1], MPI_MODE_RDONLY | MPI_MODE_SEQUENTIAL, MPI_INFO_NULL, &f);
 	MPI_File_set_errhandler(f, handler);
 	before = called;

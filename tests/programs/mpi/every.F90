@@ -1,4 +1,5 @@
-! What every.c does, in each of the three bindings: -DF77, -DF90, -DF08. Errors end the program, by the handler set.
+! The requests of every.c in each of the three bindings: -DF77, -DF90, -DF08. Errors end the program
+! by the handler set.
 program every
 #if defined(F08)
   use mpi_f08

@@ -1,5 +1,5 @@
-/* Every function of MPI-IO in a fixed order, two integers at a time; tests/tests/mpi/every.rs
- * knows what to expect, and every.F90 does the same. */
+/* Every function of MPI-IO in a fixed order, two integers at a time. tests/tests/mpi/every.rs
+ * has the expected events, and every.F90 makes the same requests. */
 
 #include <mpi.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
-/* Every form of a request that another call ends, several under way at once, ended in each way,
- * beside messages: each rank writes and reads BYTES by each of FORMS requests, in a part of the
- * file of its own. With the word `view` through a view in which the ranks take turns of PIECE
- * bytes, and without the shared pointer. With `free` one request more is freed. */
+/* Every form of a request that another call completes, several in flight at once, completed in
+ * each way, together with messages. Each rank writes and reads BYTES by each of FORMS requests,
+ * in its own part of the file. With the word `view`, the requests use a view in which the ranks
+ * alternate every PIECE bytes, and not the shared pointer. With `free`, one more request is
+ * freed. */
 
 #include <mpi.h>
 #include <pthread.h>
@@ -19,7 +20,7 @@ static MPI_File file;
 static char bytes[SLOTS][BYTES];
 static int rank, ranks, next, views;
 
-/* Where request i is, in bytes of what the view shows. */
+/* Offset of request i in bytes of the view. */
 static MPI_Offset place(int i)
 {
 	return views ? (MPI_Offset)i * BYTES : ((MPI_Offset)rank * SLOTS + i) * BYTES;

@@ -10,7 +10,7 @@ static ssize_t hang(void)
 		pause();
 }
 
-/* The program comes first where the MPI library looks for these. */
+/* The MPI library finds these symbols in the program first. */
 ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset)
 {
 	return hang();

@@ -1,4 +1,4 @@
-/* A module that brings MPI with it, as Python's do: -DHOST is the program that opens it, without
+/* A module that loads MPI, like those of Python. -DHOST is the program that opens it, without
  * MPI. */
 
 #ifdef HOST

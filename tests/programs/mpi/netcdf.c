@@ -1,6 +1,6 @@
 /* netcdf FILE STEPS SIDE: a variable of doubles and one of floats, each a cube of SIDE^3 cells
- * in every record; q x q ranks have a column of it each. PnetCDF writes a record of each in
- * every step, and reads the doubles back. */
+ * in every record. Each of q x q ranks has one column of it. PnetCDF writes a record of each
+ * variable in every step, and reads the doubles back. */
 
 #include <mpi.h>
 #include <pnetcdf.h>

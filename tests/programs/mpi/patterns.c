@@ -1,6 +1,6 @@
 /* patterns MODE FILE: every rank writes ROWS blocks of BLOCK bytes, interleaved with those of
- * the others. direct: independent, as the view says; sieved: independent, ROMIO may read and
- * write what lies between; collective: two-phase, one aggregator. */
+ * the others. direct: independent, exactly the ranges of the view. sieved: independent, ROMIO
+ * may read and write the gaps. collective: two-phase, one aggregator. */
 
 #include <mpi.h>
 #include <stdlib.h>

@@ -1,15 +1,19 @@
-/* phases MODE FILE STEPS COUNT SIZE: access patterns whose phases are known. Each rank makes
- * COUNT requests of SIZE bytes in each of STEPS steps.
+/* phases MODE FILE STEPS COUNT SIZE: access patterns with known phases. Each rank makes COUNT
+ * requests of SIZE bytes in each of STEPS steps.
  *
- * barriers, messages: one shared file, each rank its part of it; only a barrier, or only a
- * message, between steps nothing: the same without anything between checkpoint: a new shared
- * file in each step strided: one step; ranks take turns, request by request own: a file for each
- * rank, written in one step and read back in another two: two shared files at once, a request to
- * the one and a request to the other update: each block is read and written again before the
- * next random: anywhere in the file, in one step header: as barriers, but rank 0 first writes 64
- * bytes at the begin of each step late: as barriers, but rank 0 does nothing in the first step
- * rewrite: the same part of the file in each step, but rank 0 does nothing in the second dies:
- * as barriers, but the last rank is killed before its last step */
+ *   barriers    one shared file, each rank its part of it; only a barrier between steps
+ *   messages    the same with only a message between steps
+ *   nothing     the same without communication between steps
+ *   checkpoint  a new shared file in each step
+ *   strided     one step; ranks alternate, request by request
+ *   own         a file for each rank, written in one step and read back in another
+ *   two         two shared files at once, alternating requests to both
+ *   update      each block is read and written again before the next
+ *   random      anywhere in the file, in one step
+ *   header      as barriers, but rank 0 first writes 64 bytes at the start of each step
+ *   late        as barriers, but rank 0 does nothing in the first step
+ *   rewrite     the same part of the file in each step, but rank 0 does nothing in the second
+ *   dies        as barriers, but the last rank is killed before its last step */
 
 #include <mpi.h>
 #include <signal.h>
@@ -104,7 +108,7 @@ int main(int argc, char **argv)
 	} else {
 		unsigned long random = 12345 + rank;
 		f = opened(name, MPI_COMM_WORLD);
-		/* What is read must be there. */
+		/* The file must have the bytes to be read. */
 		DO(MPI_File_set_size(f, ranks * part));
 		for (step = 0; step < steps; step++) {
 			if (!strcmp(mode, "header") && rank == 0)

@@ -1,6 +1,6 @@
-/* shares DIRECTORY: rank r writes 3 (r + 1) times 1000 bytes to a file of its own, (r + 1) times
- * 1000 bytes to its part of a file that all open, and rank 0 one byte to a third; all but the
- * last rank open a fourth and write 10 bytes. */
+/* shares DIRECTORY: rank r writes 3 (r + 1) times 1000 bytes to its own file, and (r + 1) times
+ * 1000 bytes to its part of a file that all ranks open. Rank 0 writes one byte to a third file.
+ * All ranks but the last open a fourth file and write 10 bytes. */
 
 #include <fcntl.h>
 #include <mpi.h>

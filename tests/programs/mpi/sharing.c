@@ -1,5 +1,5 @@
-/* sharing MODE FILE COUNT BYTES: every rank writes COUNT blocks of BYTES, interleaved with those
- * of the others. independent: each alone; collective: together. */
+/* sharing MODE FILE COUNT BYTES: every rank writes COUNT blocks of BYTES bytes, interleaved with
+ * those of the others. independent: each rank separately. collective: together. */
 
 #include <mpi.h>
 #include <stdlib.h>

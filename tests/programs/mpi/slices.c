@@ -1,18 +1,21 @@
-/* slices MODE FILE STEPS: programs whose view depends on the rank, or is set again for each
- * request.
+/* slices MODE FILE STEPS: programs whose view depends on the rank, or is set for each request.
  *
- * columns: each rank has 20 bytes of each of 50 rows of 20 x RANKS bytes; all of them in one
- * request, STEPS times halves: each rank has a block of 1000 bytes in each of STEPS strips,
- * written by two requests at the individual pointer gaps: as columns, but rows have 30 bytes
- * that nobody has offsets, views: each rank writes 1000 bytes of each of STEPS strips; by
- * explicit offsets after a barrier, or through a view set for
- *   the strip (as PnetCDF and HDF5 do)
- * variables: STEPS records of 3 variables of 8 rows of 40 x RANKS bytes, not evenly apart; a
- * view is set for each variable of each record uneven: blocks of 100 and 30 bytes in turn, STEPS
- * times scattered: STEPS blocks of 10 bytes, not evenly apart, in one request own: each rank
- * writes a file in each step, and reads it back in every second pairs: each step has a shared
- * file in which two requests are made with a barrier between, and which is read back matrix: a
- * part of a matrix of 64-bit numbers with 1000 rows for each rank, made of a subarray */
+ *   columns    each rank has 20 bytes of each of 50 rows of 20 x RANKS bytes; all of them in one
+ *              request, STEPS times
+ *   halves     each rank has a block of 1000 bytes in each of STEPS strips, written by two requests
+ *              at the individual pointer
+ *   gaps       as columns, but rows have 30 bytes that belong to no rank
+ *   offsets    each rank writes 1000 bytes of each of STEPS strips, by explicit offsets after a
+ *              barrier
+ *   views      the same through a view set for the strip (as PnetCDF and HDF5 do)
+ *   variables  STEPS records of 3 variables of 8 rows of 40 x RANKS bytes at irregular distances;
+ *              a view is set for each variable of each record
+ *   uneven     alternating blocks of 100 and 30 bytes, STEPS times
+ *   scattered  STEPS blocks of 10 bytes at irregular distances, in one request
+ *   own        each rank writes a file in each step, and reads it back in every second step
+ *   pairs      each step has a shared file with two requests and a barrier between them; the file
+ *              is read back
+ *   matrix     each rank has a part of a matrix of 64-bit numbers with 1000 rows, as a subarray */
 
 #include <mpi.h>
 #include <stdio.h>
@@ -42,7 +45,7 @@ static void show(MPI_File f, MPI_Offset at, MPI_Datatype type)
 	DO(MPI_Type_free(&type));
 }
 
-/* So many blocks of a type, and a stride; the type is as long as it says. */
+/* A file type of `count` blocks at a stride, resized to `extent`. */
 static MPI_Datatype rows(int count, int bytes, int stride, MPI_Aint extent)
 {
 	MPI_Datatype vector, type;

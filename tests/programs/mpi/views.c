@@ -1,5 +1,5 @@
-/* Writes through views of every kind of type, each rank a file of its own, ROMIO without data
- * sieving: what the POSIX layer writes is what the view says. */
+/* Writes through views of every kind of type, each rank to its own file, with ROMIO without data
+ * sieving, so that the POSIX layer writes exactly the ranges of the view. */
 
 #include <mpi.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
 		DO(MPI_File_write(f, buffer, 9, s, MPI_STATUS_IGNORE));
 		DO(MPI_File_close(&f));
 	}
-	/* MPICH complains of types that are left: a tracer that takes types apart must leave none. */
+	/* MPICH reports leaked types: a tracer that decodes types must free all of them. */
 	for (int i = 0; i < n; i++)
 		DO(MPI_Type_free(&types[i]));
 	DO(MPI_Type_free(&padded));

@@ -1,5 +1,5 @@
-/* Requests completed in every way, beside messages, and on another thread than the one that
- * submitted them. Request i writes i + 1 bytes at 100 i. */
+/* Requests completed in every way, together with messages, and on another thread than the one
+ * that submitted them. Request i writes i + 1 bytes at 100 i. */
 
 #include <mpi.h>
 #include <pthread.h>
@@ -43,14 +43,14 @@ int main(int argc, char **argv)
 	for (flag = 0; !flag;)
 		DO(MPI_Test(&r[0], &flag, MPI_STATUS_IGNORE));
 
-	submit(&r[0]); /* 2, 3 beside a message */
+	submit(&r[0]); /* 2, 3 together with a message */
 	DO(MPI_Isend(&sent, 1, MPI_INT, 0, 7, MPI_COMM_SELF, &r[1]));
 	DO(MPI_Irecv(&got, 1, MPI_INT, 0, 7, MPI_COMM_SELF, &r[2]));
 	submit(&r[3]);
 	DO(MPI_Waitall(4, r, MPI_STATUSES_IGNORE));
 
 	/* 4, 5, one after the other: MPICH 4.0.2 fails an assertion of its own when MPI_Testall finds
-	 * some of several ended. */
+	 * some of several completed. */
 	for (count = 0; count < 2; count++) {
 		submit(&r[count]);
 		r[1 - count] = MPI_REQUEST_NULL;
@@ -75,11 +75,11 @@ int main(int argc, char **argv)
 	for (done = 0; done < 2; done += count)
 		DO(MPI_Testsome(2, r, &count, indices, statuses));
 
-	submit(&r[0]); /* 13; MPICH does not look for its end here */
+	submit(&r[0]); /* 13; MPICH does not check for completion here */
 	DO(MPI_Request_get_status(r[0], &flag, MPI_STATUS_IGNORE));
 	DO(MPI_Wait(&r[0], MPI_STATUS_IGNORE));
 
-	submit(&r[0]); /* 14, ended by another thread */
+	submit(&r[0]); /* 14, completed by another thread */
 	pthread_create(&thread, NULL, other, &r[0]);
 	pthread_join(thread, NULL);
 

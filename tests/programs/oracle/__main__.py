@@ -1,5 +1,6 @@
-"""The conservation oracle: numbered writes of its own through all tiers, which are killed and stopped at random; then each
-write is in the Parquet and Arrow files once, or counted in `losses`. `tests/soak.sh oracle` runs it."""
+"""The conservation oracle: numbered writes through all tiers, which are killed and stopped at
+random. Afterwards each write is in the Parquet and Arrow files once, or counted in `losses`.
+`tests/soak.sh oracle` runs it."""
 
 import argparse
 import os
@@ -15,17 +16,18 @@ from judge import Judge
 
 POLICIES = ("drop-newest", "overwrite-oldest", "wait")
 DISKS = (None, "trace", "spool")
-# Number of the round, a brief one without damage, whose trace is judged with one thing wrong after the other.
+# Number of the round for mutants: a short one without damage, whose trace is judged with one error
+# after another.
 MUTANTS = -1
 MUTANTS_SECONDS = 2
-# Exit codes of `miot fsck --repair`: nothing was wrong or all is repaired; repaired, and events are lost.
+# Exit codes of `miot fsck --repair`: no problem or all repaired; repaired, and events are lost.
 REPAIRED = (0, 3)
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="oracle", description=__doc__)
-    parser.add_argument("--bin", required=True, metavar="DIR", help="the folder of the binaries")
-    parser.add_argument("--seconds", type=int, default=600, help="how long writers run in all [default: 600]")
+    parser.add_argument("--bin", required=True, metavar="DIR", help="folder of the binaries")
+    parser.add_argument("--seconds", type=int, default=600, help="total run time of writers [default: 600]")
     parser.add_argument("--round", type=int, default=20, help="seconds of writers in a round, which has a trace of its own [default: 20]")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("MIOT_SEED", 0)) or time.time_ns() % 2**32)
     parser.add_argument("--damage", action="store_true", help="damage files of daemons that are down, and sealed parts")
@@ -54,7 +56,7 @@ def main():
 
 
 def enter_mount_namespace():
-    """Small file systems of its own, which end with it."""
+    """Small private file systems, which are unmounted with the process."""
     words = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
     mounts = subprocess.run(words + ["true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
     os.environ["MIOT_ORACLE_MOUNTS"] = "yes" if mounts else "no"
@@ -63,10 +65,10 @@ def enter_mount_namespace():
 
 
 def play(options, number, mounts):
-    """One round. True if all was well."""
+    """Runs one round. Returns true if there was no problem."""
     chance = random.Random(f"{options.seed} {number}")
     when_full = POLICIES[number % len(POLICIES)] if number != MUTANTS else POLICIES[0]
-    # Each policy with each of them, in turn.
+    # Combines each policy with each full disk, in turn.
     full = DISKS[(number // len(POLICIES) + number) % len(DISKS)] if mounts and number != MUTANTS else None
     place = tempfile.mkdtemp(prefix="miot-oracle-")
     shared = tempfile.mkdtemp(prefix="miot-oracle-", dir="/dev/shm")
@@ -108,7 +110,7 @@ def play(options, number, mounts):
 
 
 def checked(binaries, field):
-    """What `miot fsck` makes of the trace: nothing is wrong, or it is repaired."""
+    """Checks with `miot fsck` that the trace has no problem, or that it is repaired."""
     repair = ["--repair"] if field.damaged else []
     fsck = subprocess.run([f"{binaries}/miot", "fsck", *repair, field.trace], capture_output=True, text=True, check=False)
     expected = REPAIRED if field.damaged else (0,)

@@ -1,5 +1,5 @@
-"""Damages one file that holds events: bits flipped, cut, removed. Ledgers and side tables are left alone: what is known of
-the events that are gone stands there."""
+"""Damages one file that holds events: flips bits, truncates it, removes it. Ledgers and side
+tables are not damaged, because they identify the missing events."""
 
 import glob
 import os
@@ -15,7 +15,7 @@ def candidates(trace, spools):
 
 
 def damage(path, random):
-    """Does it, and says what was done."""
+    """Damages a file and returns a description of the damage."""
     size = os.path.getsize(path)
     kind = random.choice(KINDS)
     if kind == "removed":

@@ -1,4 +1,5 @@
-"""A log-server, nodes with their log-clients, and writers on them; all are killed, stopped and started again at random."""
+"""A log-server, nodes with log-clients, and writers on the nodes. All are killed, stopped and
+restarted at random."""
 
 import os
 import shutil
@@ -10,11 +11,11 @@ import time
 import notes
 from damage import candidates, damage
 
-# What a daemon says only of faults of its own.
+# Messages that a daemon prints only for errors of its own.
 NONSENSE = ("panicked", "quarantined", "too many violations")
-# Longest wait for what must happen: far above what it takes.
+# Timeout in seconds: far above the normal time.
 WATCHDOG = 240
-# Milliseconds: how long they live, how long they are dead, how long they stand still.
+# Milliseconds of running, of being dead, and of being stopped.
 WRITER = {"live": (5, 3000), "still": (1, 1500)}
 CLIENT = {"live": (300, 4000), "dead": (0, 400), "still": (10, 2000)}
 SERVER = {"live": (500, 6000), "dead": (0, 600), "still": (10, 2000)}
@@ -35,14 +36,14 @@ def until(what, condition):
 
 
 class Daemon:
-    """A daemon that is killed or stopped and goes on."""
+    """A daemon that is killed or stopped, and restarted or continued."""
 
     def __init__(self, command, environment, log, pace):
         self.command, self.environment, self.log, self.pace = command, environment, log, pace
         self.process = None
         self.still = False
         self.kills = self.stops = 0
-        # Files that are full of something else, in which it must not begin.
+        # Its disk is full of other files, so it must not start.
         self.full = False
         self.next = 0.0
         self.start()
@@ -76,7 +77,7 @@ class Daemon:
             self.still = False
 
     def torment(self, random, before_start):
-        """Takes the next step of its life if it is time."""
+        """Takes the next step of the daemon's life when its time has come."""
         self.alive()
         if time.monotonic() < self.next:
             return
@@ -102,7 +103,7 @@ class Daemon:
         self.next = time.monotonic() + random.uniform(*self.pace[span]) / 1000
 
     def end(self):
-        """A clean end."""
+        """Stops the daemon cleanly."""
         self.process.terminate()
         code = self.process.wait(WATCHDOG)
         said = self.printed()
@@ -113,7 +114,7 @@ class Daemon:
 
 
 class Writer:
-    """A program that writes until it has ended or is killed."""
+    """A program that writes until it ends or is killed."""
 
     def __init__(self, field, node, number, random):
         self.number, self.node = number, node
@@ -130,7 +131,7 @@ class Writer:
         self.go_on_at = None
 
     def torment(self, random):
-        """True if it has ended."""
+        """Returns true if the program has ended."""
         now = time.monotonic()
         if self.go_on_at is not None:
             if now < self.go_on_at:
@@ -159,7 +160,7 @@ class Node:
         environment = {
             "MIOT_CLIENT_LOG": "warn",
             "MIOT_CLIENT_WHEN_FULL": field.when_full,
-            # Nothing is given up while a writer may wait.
+            # The log-client drops nothing while a writer may wait.
             "MIOT_CLIENT_WAIT": f"{2 * WATCHDOG}s",
             "MIOT_CLIENT_LANE_SLOTS": "256",
             "MIOT_CLIENT_LANE_SLOTS_MAX": "4096",
@@ -173,13 +174,13 @@ class Node:
         self.writers = []
 
     def left(self):
-        """Segments and files of the spool that are there."""
+        """Remaining segments and files of the spool."""
         there = [name for name in os.listdir(self.dir) if ".seg" in name]
         return there + (os.listdir(self.spool) if there else [])
 
 
 class Ballast:
-    """Fills a small file system now and then."""
+    """Fills a small file system from time to time."""
 
     def __init__(self, folder, daemons):
         self.file, self.daemons = f"{folder}/ballast", daemons
@@ -212,7 +213,8 @@ class Ballast:
 
 
 class Field:
-    """One round. `full`: which disk is small and full now and then: None, `trace` or `spool`."""
+    """One round. `full` is the disk that is small and full from time to time: None, `trace` or
+    `spool`."""
 
     def __init__(self, binaries, program, place, shared, when_full, full, damages):
         self.binaries, self.program, self.place, self.shared = binaries, program, place, shared
@@ -234,7 +236,8 @@ class Field:
         environment = {
             "MIOT_SERVER_LOG": "warn",
             "MIOT_SERVER_SEAL_ROWS": "50000",
-            # A spool that is full waits for the merge, and that one at most so long for earlier events than are in it.
+            # A full spool waits until the server merges. The server waits at most this long for
+            # events that are earlier than those in the spool.
             "MIOT_SERVER_SILENT_AFTER": "1s",
         }
         command = [f"{binaries}/log-server", "--listen", self.address, "--http", "off", "--trace", self.trace]
@@ -244,13 +247,13 @@ class Field:
         self.ballast = Ballast(self.mounted, [self.server] if full == "trace" else clients) if full else None
 
     def damage(self, random, files):
-        """Damages one of these files, if it is such a round."""
+        """Damages one of these files, if the round has damage."""
         files = list(files)
         if self.damages and files and random.random() < 0.5:
             self.damaged.append(damage(random.choice(files), random))
 
     def damage_at_rest(self, random):
-        """Damages sealed and live files after the end, up to three."""
+        """Damages up to three sealed and live files after the end."""
         for _ in range(random.randrange(4)):
             self.damage(random, candidates(self.trace, []))
 
@@ -289,7 +292,7 @@ class Field:
                 os.remove(path)
 
     def conclude(self):
-        """No more writers; everything is delivered; the daemons end."""
+        """Ends the writers, waits until everything is delivered, and ends the daemons."""
         if self.ballast is not None:
             self.ballast.empty()
         for node in self.nodes:
@@ -310,7 +313,7 @@ class Field:
         return [self.server] + [node.client for node in self.nodes]
 
     def remove(self, keep):
-        """Ends what still runs, after a failure too, and removes the files."""
+        """Ends the remaining processes, also after a failure, and removes the files."""
         for node in getattr(self, "nodes", []):
             for writer in node.writers:
                 writer.end()

@@ -1,13 +1,18 @@
-"""The judge of a trace directory: reads it with pyarrow and DuckDB, knowing nothing of MIOT but its documentation.
+"""The judge of a trace directory. It reads the trace with pyarrow and DuckDB and uses only the
+documentation of MIOT.
 
-- Every row is a request that a writer began, whole and in its process, and there once; nothing is invented.
-- The attempt numbers of a stream count from 0: each is an event, a record of a path or in one range of `losses`, once.
-- What a process wrote and is not there is counted in `losses`; what the whole trace lost as well. Exactly: of a thread that
-  was killed in a request that one may be there or not.
-- The requests of a thread are in order, by number, attempt and time; rows that are not marked late in total order of time.
-- Noted times enclose the completion, give or take the uncertainty that the trace states and `SLACK_NS`.
+- Every row is a request that a writer began, intact, in its process, and there once. No row is
+  invented.
+- The attempt numbers of a stream count from 0: each is an event, a record of a path, or in one
+  range of `losses`, exactly once.
+- The writes of a process that are missing are counted in `losses`, and so are those of the whole
+  trace. The counts are exact, except that the request during which a thread was killed may be there
+  or not.
+- The requests of a thread are in order by number, attempt and time. Rows that are not marked late
+  are in total order of time.
+- Noted times enclose the completion, within the uncertainty that the trace states and `SLACK_NS`.
 
-With damage, streams and processes of losses may be unknown: then the sums are compared.
+With damage, streams and processes of losses may be unknown. In that case the sums are compared.
 """
 
 import glob
@@ -25,7 +30,8 @@ INTERRUPTED, LATE, MOVED = 1 << 3, 1 << 7, 1 << 14
 # A log-client converts ticks by pairs of readings of two clocks.
 SLACK_NS = 100_000
 EVENTS = ["time", "process", "pid", "tid", "op", "file", "offset", "length", "result", "flags", "stream", "seq", "node"]
-# With `overwrite-oldest` a path is repeated when its lane has gone round: such records are lost with what is overwritten.
+# With `overwrite-oldest` a path is recorded again when its lane has wrapped around. Such records
+# are lost with the overwritten events.
 ATTEMPTS_PER_PATH = 64
 
 
@@ -42,7 +48,7 @@ class Judge:
         return self.sql.execute(query).fetchone()
 
     def wrong(self, what, query):
-        """Rows that should not be there."""
+        """Records rows that should not exist."""
         rows = self.sql.execute(f"{query} limit 5").fetchall()
         if rows:
             self.problems.append(f"{what}: {rows}")
@@ -50,7 +56,7 @@ class Judge:
     # --- what is there -------------------------------------------------------------------------------
 
     def parts(self, table):
-        """The tables of sealed and live parts, in order."""
+        """Reads the tables of sealed and live parts, in order."""
         sealed = {int(path[-14:-8]): path for path in glob.glob(f"{self.trace}/events/part-*.parquet")}
         live = {}
         for path in glob.glob(f"{self.trace}/live/part-*.{table}.arrows"):
@@ -90,7 +96,8 @@ class Judge:
             parts.append(rows)
         self.figures["parts"] = len(parts)
         self.sql.register("read", pa.concat_tables(parts))
-        # The open is request 0 of its thread; the path names the thread, the offset of a write its number.
+        # The open is request 0 of its thread. The path identifies the thread, the offset of a write
+        # its number.
         self.sql.execute(
             """create table events as select *, case when op = 'open' then 0 else "offset" end as number from read"""
         )
@@ -131,7 +138,7 @@ class Judge:
         return self.problems
 
     def identities(self):
-        """Which process is which program, and which stream which thread."""
+        """Maps processes to programs, and streams to threads."""
         self.sql.execute(
             r"""create table programs as select process, node, pid,
             regexp_extract(cmdline, 'numbered (\d+) ', 1)::bigint as program from processes"""
@@ -143,7 +150,7 @@ class Judge:
             (select 1 from lives where lives.program = programs.program and lives.node = programs.node and lives.pid = programs.pid)
             and exists (select 1 from events where events.process = programs.process)""",
         )
-        # A thread with no request to its name yet may have a stream.
+        # A thread without a request under its name may have a stream.
         self.sql.execute(
             """create table streams as select threads.*, lives.tag from threads join programs using (process)
             left join lives on lives.program = programs.program and lives.tid = threads.tid"""
@@ -151,14 +158,14 @@ class Judge:
         self.wrong("a stream is there twice", "select stream from streams group by 1 having count(*) > 1")
 
     def events(self):
-        """Every row is what some request was."""
+        """Checks that every row equals a request."""
         self.sql.execute(
             f"""create table rows as select events.*, streams.tag, lives.begun, lives.done, lives.program,
             events.flags & {INTERRUPTED} <> 0 as cut_off from events left join streams using (stream)
             left join lives on lives.tag = streams.tag"""
         )
         self.sql.execute("drop table events")
-        # What a death cut off may not say which it was: it was the last.
+        # An interrupted request may have no number: it was the last one.
         self.sql.execute("update rows set number = begun - 1 where cut_off")
         problems = {
             "of no thread": "tag is null",
@@ -180,7 +187,7 @@ class Judge:
         self.figures["present"], self.figures["nameless"] = self.one("select count(*), count(*) filter (file is null) from rows")
 
     def attempts(self):
-        """Each attempt of a stream is there once, as one thing."""
+        """Checks that each attempt of a stream is there exactly once."""
         self.sql.execute(
             """create table ranges as select stream, first_seq, last_seq, last_seq - first_seq + 1 as count from losses
             where first_seq is not null"""
@@ -201,7 +208,7 @@ class Judge:
         }
 
     def conservation(self):
-        """The missing events are those recorded as lost."""
+        """Checks that the missing events are those recorded as lost."""
         self.sql.execute(
             """create table counts as select lives.program, lives.tag, lives.begun, lives.done,
             count(distinct number) filter (number < lives.done) as present,
@@ -217,7 +224,8 @@ class Judge:
             f"""create table lost as select program, sum(count)::bigint as lost, sum(count // {ATTEMPTS_PER_PATH} + 1)::bigint as laps
             from losses left join programs using (process) group by 1"""
         )
-        # Records of paths are attempts besides the requests: where the open is lost, or the lane went round.
+        # Records of paths are attempts in addition to requests: where the open is lost, or the lane
+        # wrapped around.
         paths = "unopened" if self.when_full != "overwrite-oldest" else "unopened + laps"
         both = "(select missing.*, coalesce(lost, 0) as lost, coalesce(laps, 0) as laps from missing left join lost using (program))"
         self.sql.execute(f"create table balance as select *, {paths} as paths from {both}")
@@ -276,7 +284,7 @@ class Judge:
 
 
 def plain(rows):
-    """Without dictionaries, times as numbers."""
+    """Without dictionaries, and with times as numbers."""
     columns = []
     for name in rows.column_names:
         column = rows[name]

@@ -1,4 +1,4 @@
-"""Traces that are wrong in one respect: a judge that does not notice is no judge."""
+"""Traces with one error each, which the judge must detect."""
 
 import judge
 
@@ -18,7 +18,7 @@ MUTANTS = {
 
 
 def unnoticed(trace, programs, when_full):
-    """Mutants that the judge takes for good."""
+    """Yields the mutants that the judge accepts."""
     for name, statement in MUTANTS.items():
         mutant = judge.Judge(trace, programs, when_full, damaged=False)
         before = mutant.one("select (select count(*) from events), (select count(*) from losses)")
@@ -26,4 +26,4 @@ def unnoticed(trace, programs, when_full):
         if not changed:
             print(f"  no mutant: {name} (of {before[0]} events, {before[1]} losses)")
         elif not mutant.judge():
-            yield f"the judge does not notice that {name}"
+            yield f"the judge does not detect that {name}"

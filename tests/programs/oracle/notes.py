@@ -1,4 +1,4 @@
-"""The notes of `numbered.c`: what each thread of a program has written, and when."""
+"""Notes of `numbered.c`: the writes of each thread of a program, and their times."""
 
 from dataclasses import dataclass, field
 

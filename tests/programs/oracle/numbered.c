@@ -1,12 +1,12 @@
-// Numbered writes, and notes of how many were made: `numbered NUMBER PLACES LIVES WRITES PAUSE_US
-// NOTES FOLDER`.
+// Numbered writes, and notes of their count: `numbered NUMBER PLACES LIVES WRITES PAUSE_US NOTES
+// FOLDER`.
 //
-// PLACES threads at a time, until LIVES threads have lived; each makes WRITES writes to a file of
-// its own in FOLDER, and pauses PAUSE_US after each hundred. The file's name says which thread it
-// is, the offset which write; the length follows from both. Request 0 of a thread is the open.
+// PLACES threads run at a time, until LIVES threads have run. Each makes WRITES writes to its own
+// file in FOLDER, and pauses PAUSE_US after each hundred. The file's name identifies the thread,
+// the offset the write; the length follows from both. Request 0 of a thread is the open.
 //
-// The notes are a mapped file, so that they outlive SIGKILL at any instruction. The program makes
-// no other call that a hook records: what the notes need is done with system calls of its own, past
+// The notes are a mapped file, so that they survive SIGKILL at any instruction. The program makes
+// no other call that a hook records: for the notes it makes system calls directly, not through
 // libc.
 #include <fcntl.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@ enum { MOST_LIVES = 64, SAMPLES = 256, SAMPLE_EVERY = 16, LENGTHS = 61 };
 
 // A write whose times were noted, by the clock of the system.
 struct sample { uint64_t number; int64_t before, after; };
-// What a thread notes. `begun` is written before a request and `done` after it.
+// Notes of a thread. `begun` is written before a request and `done` after it.
 struct life { volatile uint64_t begun, done, tid, filling; struct sample samples[SAMPLES]; };
 
 static struct life *lives;
@@ -64,7 +64,7 @@ static void live(uint64_t number) {
         life->done = n + 1;
         if (sample) {
             int64_t after = now();
-            // A sample that a kill leaves half written is known by its place.
+            // The place of a sample shows whether a kill left it half written.
             life->filling = n / SAMPLE_EVERY % SAMPLES + 1;
             *sample = (struct sample){n, before, after};
             life->filling = 0;
@@ -77,7 +77,7 @@ static void live(uint64_t number) {
 
 static void *place(void *unused) {
     for (;;) {
-        // A new thread for each life: streams come and go.
+        // A new thread for each life, so that streams start and end.
         uint64_t number = __atomic_fetch_add(&next_life, 1, __ATOMIC_RELAXED);
         if (number >= most_lives) return unused;
         pthread_t thread;

@@ -1,8 +1,6 @@
-/* A client of the library in library.c that writes down what it asks and what comes of it, one
- * line per request: operation, offset, length, result (- where there is none).
- *
- *   client NOTES THREADS REQUESTS
- */
+/* A client of the library in library.c that logs its requests and their results, one line per
+ * request: operation, offset, length, result (- if there is none).
+ *   client NOTES THREADS REQUESTS */
 #define _GNU_SOURCE
 #include "pvfs2.h"
 #include <errno.h>
@@ -24,7 +22,7 @@ static int notes;
 static PVFS_credential me;
 static PVFS_object_ref root, files[4];
 
-/* By a system call that no hook sees. */
+/* Writes by a system call that no hook intercepts. */
 static void note(const char *op, long long offset, long long length, long long result)
 {
     char line[128], *at = line;
@@ -82,7 +80,7 @@ static void answered(struct asked *asked, PVFS_error error)
     atomic_fetch_sub(&in_flight, 1);
 }
 
-/* Posts; others see the completions. */
+/* Posts requests. Other threads observe the completions. */
 static void *poster(void *arg)
 {
     unsigned seed = (unsigned)(uintptr_t)arg;
@@ -118,7 +116,7 @@ static void *completer(void *arg)
     return NULL;
 }
 
-/* The calls that come in two forms: first blocking, then not. */
+/* Calls that have two forms: first blocking, then non-blocking. */
 #define BOTH(op, offset, length, result, call, ...)                                                     \
     do {                                                                                                \
         note(op, offset, length, number(PVFS_sys_##call(__VA_ARGS__, NULL)) ? -1 : (long long)(result)); \
@@ -183,7 +181,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < 2; i++)
         pthread_join(completers[i], NULL);
 
-    /* The same thread, by _testsome of those it has posted. */
+    /* The same thread, by _testsome of the requests that it has posted. */
     for (int round = 0; round < 10; round++) {
         PVFS_sys_op_id posted[8];
         for (int i = 0; i < 8; i++) {

@@ -1,14 +1,13 @@
-/* A stand-in for OrangeFS's client library, for tests and benchmarks: the same symbols and
- * signatures, one flat directory, the data of each object in a file. Requests are posted to a
- * queue and served by a thread of their own. As in the original, blocking calls are made of
- * non-blocking ones through the dynamic symbol table, and so is the log.
+/* A stub of OrangeFS's client library for tests and benchmarks: the same symbols and signatures,
+ * one flat directory, and the data of each object in a file. Requests are posted to a queue and
+ * served by a separate thread. As in the original, blocking calls use non-blocking ones through
+ * the dynamic symbol table, and so does the log.
  *
- *   PVFS_STANDIN_DIR         folder of the files
- *   PVFS_STANDIN_MASK        mask of the debug log (PVFS_STANDIN_LOG: its file), 0: none
- *   PVFS_STANDIN_HANGS       a file: while it exists, no read or write at offset 8192 is served
- *   PVFS_STANDIN_LINES       lines of a read or write under the masks 1 << 26 (io) and all others,
- *                            "32,290"
- */
+ *   PVFS_STANDIN_DIR    folder of the files
+ *   PVFS_STANDIN_MASK   mask of the debug log (PVFS_STANDIN_LOG: its file), 0: none
+ *   PVFS_STANDIN_HANGS  a file: while it exists, a read or write at offset 8192 is not served
+ *   PVFS_STANDIN_LINES  log lines of a read or write under the masks 1 << 26 (io) and all others,
+ *                       "32,290" */
 #define _GNU_SOURCE
 #include "pvfs2.h"
 #include <errno.h>
@@ -111,7 +110,7 @@ __attribute__((format(printf, 3, 4))) int __gossip_debug(uint64_t mask, char pre
             __gossip_debug(mask, '?', __VA_ARGS__);         \
     } while (0)
 
-/* Objects: the directory, and up to so many files in it. */
+/* Objects: the directory, and up to this number of files in it. */
 #define FILES 4096
 static struct {
     char name[256];
@@ -159,7 +158,7 @@ static PVFS_error make(const char *name, PVFS_object_ref *ref)
     return error;
 }
 
-/* Requests, each at the place that its id says, modulo their number. */
+/* Requests, each at the index given by its id modulo their number. */
 enum what { IO, LOOKUP, MAKE, REMOVE, RENAME, READDIR, TRUNCATE, FLUSH, NOTHING };
 struct request {
     enum { FREE, QUEUED, DONE } state;
@@ -286,7 +285,7 @@ static PVFS_error queued(const struct request *asked, void *resp, PVFS_sys_op_id
         ((PVFS_sysresp_io *)resp)->total_completed = 0;
         return 1;
     }
-    /* As the original completes some at once. */
+    /* The original completes some requests at once as well. */
     if (asked->what == NOTHING && asked->ref.handle == ROOT) {
         *op_id = -1;
         return 0;
@@ -361,7 +360,7 @@ int PVFS_sys_testsome(PVFS_sys_op_id *ids, int *count, void **user_ptrs, int *er
     return test(ids, count, user_ptrs, errors, timeout_ms, 0);
 }
 
-/* What comes of a blocking call. */
+/* Waits for a posted request and returns the result of the blocking call. */
 static PVFS_error waited(PVFS_error posted, PVFS_sys_op_id id, const char *what)
 {
     int error = posted < 0 ? posted : 0;

@@ -1,16 +1,14 @@
-//! A process that does to its segments what no producer does: `hostile HOW NUMBER [PID NONCE]`,
-//! until it is killed.
+//! A process that damages its own segments: `hostile HOW NUMBER [PID NONCE]`. It runs until it is
+//! killed, and prints a line when its files exist. NUMBER is the random seed unless noted.
 //!
-//! | how | what it does, beginning with the seed NUMBER |
+//! | how | what it does |
 //! |---|---|
-//! | `scribble` | records honestly in four threads, while it overwrites words of its segment at random |
-//! | `resize` | makes a segment shorter and longer all the time, once it is being read |
-//! | `flood` | a thousand lanes that seem full of slots, all the time |
-//! | `churn` | makes segments that say little or nothing, and leaves them |
-//! | `forge` | a sound segment with NUMBER records, which claims to be that of process PID |
-//! | `freeze` | NUMBER times, stops itself between the completion time and the commit of a record |
-//!
-//! Prints a line once its files are there.
+//! | `scribble` | records valid events in four threads and overwrites random words of its segment |
+//! | `resize` | shortens and lengthens a segment continuously, once it is being read |
+//! | `flood` | presents a thousand lanes that appear full, continuously |
+//! | `churn` | creates segments with few or no records, and leaves them |
+//! | `forge` | creates a valid segment with NUMBER records that claims to belong to process PID |
+//! | `freeze` | NUMBER times, stops between the completion time and the commit of a record |
 
 use miot_proto::control::DIR_ENV;
 use miot_proto::event::SLOT_BYTES;

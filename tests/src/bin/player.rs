@@ -2,8 +2,8 @@
 //! the steps of `miot_tracer::steps`. After each line it prints whether a record was taken.
 //!
 //! ```text
-//! begin THREAD TAG · enclose THREAD TAG · end THREAD TAG SLOTS · file THREAD TAG SLOTS
-//! cancel THREAD · exit THREAD
+//! begin THREAD TAG · enclose THREAD TAG · end THREAD TAG SLOTS
+//! file THREAD TAG SLOTS · cancel THREAD · exit THREAD
 //! ```
 
 use miot_tracer::steps::{THREADS, paths};

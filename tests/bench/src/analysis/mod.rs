@@ -1,8 +1,7 @@
-//! `analysis`: what it takes to analyse a long trace, in time and memory, with DuckDB on the same
-//! files beside it.
+//! `analysis`: time and memory of analyzing a long trace, compared with DuckDB on the same files.
 //!
-//! The trace is made up ([`synthetic`]), once of the full length and once a tenth of it: the memory
-//! of an analysis must not depend on the length.
+//! The trace is synthetic ([`synthetic`]), once with full length and once with a tenth of it. The
+//! memory of an analysis must not depend on the length.
 
 mod synthetic;
 
@@ -18,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Memory that an analysis may take, MiB.
+/// Maximum memory of an analysis, MiB.
 const ALLOWED_MIB: f64 = 2048.0;
-/// Longer than any of them takes.
+/// Timeout: longer than any analysis takes.
 const PATIENCE: Duration = Duration::from_secs(3 * 3600);
 
-/// What `miot` is asked, DIR being the trace.
+/// Analyses: arguments of `miot`, in which DIR is the trace.
 const ANALYSES: [(&str, &[&str]); 10] = [
     ("stat", &["stat", "DIR"]),
     ("stat --by job", &["stat", "DIR", "--by", "job"]),
@@ -37,7 +36,7 @@ const ANALYSES: [(&str, &[&str]); 10] = [
     ("report", &["report", "DIR", "-o", "/dev/null"]),
 ];
 
-/// The same SQL for both engines.
+/// Queries in SQL for both engines.
 const QUERIES: [(&str, &str); 2] = [
     (
         "group by node, layer, operation",
@@ -79,7 +78,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let programs = Programs::find()?;
     let (mut analyses, mut queries) = (Vec::new(), Vec::new());
     let mut traces = Vec::new();
-    // What takes long is repeated less.
+    // Long analyses are repeated less often.
     for (events, repetitions) in [(events, bench.pick(1, 2, 1)), (events / 10, bench.pick(3, 3, 1))] {
         let dir = bench.disk.path().join(format!("analysis-{events}"));
         println!("making a trace of {events} events");
@@ -161,7 +160,8 @@ impl Programs {
     }
 }
 
-/// What a command printed, and what it took. What it prints is less than a pipe holds.
+/// Returns the output of a command and its resource usage. The output is shorter than a pipe's
+/// capacity.
 fn measured(command: &mut Command) -> Result<(String, Measured)> {
     let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
     let out = child.stdout.take();

@@ -1,5 +1,5 @@
-//! A long trace of a cluster that never was: six jobs of 24 ranks on eight nodes, each with a way
-//! of its own to do I/O, active in turns. The same trace for the same length.
+//! A long synthetic trace of a cluster: six jobs of 24 ranks on eight nodes, each with its own way
+//! of I/O, active in turns. The trace depends only on its length.
 
 use anyhow::Result;
 use arrow_array::{
@@ -12,14 +12,14 @@ use miot_trace_store::{Options, Table, Writer, schema};
 use std::path::Path;
 use std::sync::Arc;
 
-/// About so many parts, at least.
+/// Approximate minimum number of parts.
 const PARTS: u64 = 60;
-/// Rows of a batch at most.
+/// Maximum rows of a batch.
 const BATCH: usize = 1 << 16;
 const NODES: u64 = 8;
 const JOBS: u64 = 6;
 const RANKS: u64 = 24;
-/// Files of each rank, and of each job that its ranks share.
+/// Files of each rank, and shared files of each job.
 const OWN_FILES: u64 = 200;
 /// 2026-01-01, nanoseconds.
 const BEGIN: i64 = 1_767_225_600_000_000_000;
@@ -46,10 +46,10 @@ enum Op {
     MpiWrite,
 }
 
-/// What a rank does next.
+/// State of a rank.
 #[derive(Clone, Default)]
 struct Rank {
-    /// When its last request ended.
+    /// End of its last request.
     busy: i64,
     seq: u64,
     handle: u64,
@@ -80,7 +80,8 @@ impl Random {
         self.0.u64(..bound)
     }
 
-    /// Nanoseconds: mostly about `typical`, one in a thousand a hundred times as long.
+    /// Returns a duration in nanoseconds: mostly about `typical`, one in a thousand a hundred times
+    /// as long.
     fn duration(&mut self, typical: u64) -> i64 {
         let spread = typical / 2 + self.below(typical) * (1 + self.below(3));
         let slow = if self.below(1000) == 0 { 100 } else { 1 };
@@ -88,7 +89,7 @@ impl Random {
     }
 }
 
-/// Writes a trace with this many events, or one more.
+/// Writes a trace with this number of events, or one more.
 pub(super) fn write(dir: &Path, events: u64) -> Result<()> {
     let rows = events.div_ceil(PARTS);
     let options = Options { seal_rows: u64::MAX, seal_bytes: u64::MAX, ..Options::default() };
@@ -130,18 +131,18 @@ impl Cluster {
         }
     }
 
-    /// The next requests, in order of completion.
+    /// Appends the next requests, in order of completion.
     #[expect(clippy::too_many_lines, reason = "one branch per kind of program, one push per column")]
     fn step(&mut self, rows: &mut Vec<Row>) {
         self.time += 500 + self.random.below(9_000) as i64;
         let minute = (self.time - BEGIN) / 60_000_000_000;
-        // Every job rests in some minutes.
+        // Every job is idle in some minutes.
         let mut job = self.random.below(JOBS);
         while (minute as u64 + job * 5) % 7 < job {
             job = (job + 1) % JOBS;
         }
         let within = match job {
-            // Mostly its first rank.
+            // Mostly the first rank of the job.
             5 if self.random.below(10) > 0 => 0,
             _ => self.random.below(RANKS),
         };
@@ -172,7 +173,7 @@ impl Cluster {
             (2, _) => (Op::Pread, 80_000, 4096),
             (4, n) if n % 10 == 1 => (Op::Seek, 500, 0),
             (4, _) => (Op::Read, 50_000, 128 << 10),
-            // Records of odd sizes.
+            // Records of varying sizes.
             (_, _) => (Op::Write, 8_000, 100 + self.random.below(400) as i64),
         };
         let another = if job == 3 { step.is_multiple_of(6) } else { op == Op::Open };
@@ -237,7 +238,7 @@ fn of_rank(rank: u64) -> (u64, u64, u64) {
     (rank / RANKS, rank % RANKS, rank % NODES)
 }
 
-/// A column by name and type, or nulls.
+/// Creates a batch whose columns come from `of` by name and type, or are null.
 fn batch(table: Table, rows: usize, of: impl Fn(&str) -> Option<ArrayRef>) -> Result<RecordBatch> {
     let schema = schema::of(table);
     let columns = schema.fields().iter();

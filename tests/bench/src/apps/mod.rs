@@ -1,6 +1,7 @@
-//! `apps`: what the `posix` hook adds to real programs on real file systems, both daemons running.
+//! `apps`: overhead of the `posix` hook in real programs on real file systems, with both daemons
+//! running.
 //!
-//! The ways of a program run in turn, and the order turns around with each round. The overhead is
+//! The variants of a program run in turn, and the order reverses with each round. The overhead is
 //! the median over the rounds of the ratio to the plain run of the same round, with its 95 %
 //! interval.
 
@@ -39,7 +40,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         compare(bench, &apps, &daemons, &libraries, &mut results)?;
     }
     drop(ext4);
-    // Half a minute to come and go: more than all the rest of a smoke run.
+    // Starting and stopping it takes half a minute: more than all the rest of a smoke run.
     let gluster = if bench.is_smoke() { None } else { available("GlusterFS", Gluster::mount(dir)) };
     if let Some(gluster) = &gluster {
         let mut apps = programs::fio(bench, "GlusterFS", gluster.dir());
@@ -63,12 +64,12 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     }))
 }
 
-/// Says what is missing, and goes on without it.
+/// Returns the value, or prints what is missing and returns `None`.
 pub(crate) fn available<T>(what: &str, made: Result<T>) -> Option<T> {
     made.inspect_err(|error| eprintln!("{what} IS SKIPPED: {error:#}")).ok()
 }
 
-/// The wrapper of `pread` and `pwrite` that does what no hook can do without.
+/// Builds the wrapper of `pread` and `pwrite` that is the lower bound for any hook.
 fn wrapper(bench: &Bench) -> Result<PathBuf> {
     worker::compile("wrapper", bench.disk.path(), &["-shared", "-fPIC", "-ldl", "-DFLOOR"])
 }
@@ -83,7 +84,7 @@ fn compare(
     let [floor, hook] = libraries;
     for app in apps {
         let is_fio = matches!(app.measure, Measure::Fio { .. });
-        // The wrapper knows no calls but fio's.
+        // The wrapper covers only fio's calls.
         let ways: Vec<Option<&Path>> =
             [None, Some(hook.as_path())].into_iter().chain(is_fio.then_some(Some(floor.as_path()))).collect();
         let prepared = |way: Option<&Path>, length| {
@@ -123,7 +124,7 @@ fn compare(
     Ok(())
 }
 
-/// Waits until the daemons have done what the last run left them to do.
+/// Waits until the daemons have finished the work of the last run.
 pub(crate) fn quiet(daemons: &Daemons) {
     let patience = Instant::now() + Duration::from_secs(20);
     let spent = || daemons.pids().iter().map(|pid| process::threads_cpu(*pid)).sum::<Duration>();
@@ -138,7 +139,7 @@ pub(crate) fn quiet(daemons: &Daemons) {
     }
 }
 
-/// Instructions of user code of a run, counted by cachegrind; `None` where valgrind is not
+/// Number of user-mode instructions of a run, counted by cachegrind. `None` where valgrind is not
 /// installed.
 fn count(command: Command) -> Result<Option<f64>> {
     let mut counted = Command::new("valgrind");

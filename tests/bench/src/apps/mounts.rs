@@ -1,6 +1,7 @@
-//! File systems of our own: ext4 on a loop device, and GlusterFS with one brick on this host.
+//! File systems of the benchmarks: ext4 on a loop device, and GlusterFS with one brick on this
+//! host.
 //!
-//! Both need root. What is made here is unmounted, stopped and removed when it is dropped.
+//! Both need root. A dropped value unmounts, stops and removes everything that it created.
 
 use crate::process;
 use anyhow::{Context, Result, bail, ensure};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs a command; what it printed, or what went wrong.
+/// Runs a command. Returns its output or its error.
 fn tool(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output =
@@ -24,7 +25,7 @@ fn tool(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
-/// Unmounts, also what is still busy for a moment.
+/// Unmounts a file system, also if it is busy for a moment.
 fn unmount(dir: &Path) {
     let patience = Instant::now() + Duration::from_secs(10);
     while let Err(error) = tool(Command::new("umount").arg(dir)) {
@@ -44,18 +45,18 @@ pub(crate) struct Ext4 {
 }
 
 impl Ext4 {
-    /// Makes the image in `scratch`, sparse, and mounts it. The loop device passes requests on
+    /// Creates the sparse image in `scratch` and mounts it. The loop device passes requests on
     /// directly, so that direct requests are direct down to the disk below.
     pub(crate) fn mount(scratch: &Path) -> Result<Ext4> {
-        /// The large tree of `git status` needs the most.
+        /// Size of the image. The large tree of `git status` needs the most.
         const BYTES: u64 = 4 << 30;
         let image = scratch.join("ext4.img");
         File::create(&image)?.set_len(BYTES)?;
         Ext4::mount_image(image, scratch.join("ext4"), "defaults", "lazy_itable_init=0")
     }
 
-    /// The same with options of `mount`, on an image of so many bytes that has all its blocks
-    /// already: the first to write somewhere does not wait for the file system below.
+    /// Like [`Ext4::mount`], with mount options and an image of `bytes` bytes whose blocks are all
+    /// allocated, so that the first write does not wait for the file system below.
     pub(crate) fn mount_whole(scratch: &Path, bytes: u64, options: &str) -> Result<Ext4> {
         let image = scratch.join("ext4.img");
         let zeros = vec![0; 1 << 20];
@@ -74,7 +75,7 @@ impl Ext4 {
         let ext4 = Ext4 { image, device, dir };
         if let Err(error) = tool(Command::new("mount").args(["-o", options]).arg(&ext4.device).arg(&ext4.dir))
         {
-            // Nothing is mounted that the end would have to unmount.
+            // The mount failed, so dropping the value must not unmount.
             let _ = tool(Command::new("losetup").arg("--detach").arg(&ext4.device));
             std::mem::forget(ext4);
             bail!("{error:#}");
@@ -82,7 +83,7 @@ impl Ext4 {
         Ok(ext4)
     }
 
-    /// Where it is mounted.
+    /// Mount point.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -160,10 +161,11 @@ impl Gluster {
         Ok(volume)
     }
 
-    /// Mounts it once more, with a translator on top that records for the log-client of `node`.
+    /// Mounts the volume once more, with a translator on top that records for the log-client of
+    /// `node`.
     pub(crate) fn mount_again(&self, dir: &Path, translator: &Path, node: &Path) -> Result<Mount> {
         std::fs::create_dir_all(dir)?;
-        // Types of translators are paths below a folder of GlusterFS; this one leads out of it.
+        // Types of translators are paths below a folder of GlusterFS. This path leaves that folder.
         let place = translator.with_extension("");
         let file = dir.with_extension("vol");
         let text = gluster(&["system::", "getspec", VOLUME])?;
@@ -178,17 +180,17 @@ impl Gluster {
         Mount::make(Command::new("glusterfs").arg("-f").arg(&file).env("MIOT_DIR", node), dir)
     }
 
-    /// Where it is mounted.
+    /// Mount point.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 }
 
-/// A mount of it, until it is dropped.
+/// An additional mount, unmounted when dropped.
 pub(crate) struct Mount(PathBuf);
 
 impl Mount {
-    /// Mounts with a command that lacks only where.
+    /// Mounts with a command that lacks only the mount point.
     fn make(glusterfs: &mut Command, dir: &Path) -> Result<Mount> {
         tool(glusterfs.arg("-l").arg(dir.with_extension("log")).arg(dir))?;
         let patience = Instant::now() + Duration::from_secs(20);
@@ -199,7 +201,7 @@ impl Mount {
         Ok(Mount(dir.to_path_buf()))
     }
 
-    /// Where it is.
+    /// Mount point.
     pub(crate) fn dir(&self) -> &Path {
         &self.0
     }

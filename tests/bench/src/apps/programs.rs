@@ -1,4 +1,4 @@
-//! The programs that are run with and without the hook, what they need, and how a run is measured.
+//! Programs that run with and without the hook, their preparation, and the measurement of a run.
 
 use crate::{Bench, process, worker};
 use anyhow::{Context, Result, ensure};
@@ -12,28 +12,28 @@ use std::time::{Duration, Instant};
 pub(crate) struct App {
     pub(crate) what: String,
     pub(crate) place: &'static str,
-    /// Runs of each way.
+    /// Number of runs of each variant.
     pub(crate) repetitions: usize,
-    /// One more of each comes first, which lays out files and warms caches.
+    /// Each variant has one additional run first, which lays out files and warms caches.
     pub(crate) warms_up: bool,
-    /// The command; a short one for counting instructions.
+    /// Returns the command. `Length` selects a short one for counting instructions.
     pub(crate) command: Box<dyn Fn(Length) -> Command>,
-    /// Before each run.
+    /// Called before each run.
     pub(crate) reset: Box<dyn Fn() -> Result<()>>,
     pub(crate) measure: Measure,
 }
 
-/// How long a run shall be.
+/// Length of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Length {
     Timed,
     Counted,
 }
 
-/// What of a run is compared.
+/// Compared quantity of a run.
 #[derive(Clone, Copy)]
 pub(crate) enum Measure {
-    /// Start to end of the process, in milliseconds.
+    /// Time from start to end of the process, in milliseconds.
     Process,
     /// fio's own figures, in nanoseconds per request.
     Fio { requests: u64 },
@@ -48,7 +48,7 @@ impl Measure {
     }
 }
 
-/// Time that passed and CPU time of one run.
+/// Wall time and CPU time of one run.
 #[derive(Clone, Copy)]
 pub(crate) struct Took {
     pub(crate) wall: f64,
@@ -91,7 +91,7 @@ pub(crate) fn once(mut command: Command, measure: Measure) -> Result<Took> {
     Ok(Took { wall: latency / done, cpu: cpu_ms * 1e6 / done })
 }
 
-/// fio with one thread and 4 KiB requests, in five ways.
+/// fio with one thread and 4 KiB requests, in five modes.
 pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
     let slow = place == "GlusterFS";
     let mut apps = Vec::new();
@@ -107,7 +107,7 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
             (false, true) => bench.pick(10_000, 1_000, 100),
             (false, false) => bench.pick(300_000, 50_000, 1_000),
         };
-        // One of each kind shows that it runs.
+        // In a smoke run, one of each kind is enough.
         if bench.is_smoke() && direct == rw.ends_with("read") {
             continue;
         }
@@ -142,8 +142,8 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
     apps
 }
 
-/// Creates, asks for and removes many files: from one process where the file system answers at
-/// once, from many where each waits for a server.
+/// Creates, stats and removes many files: from one process where the file system answers at once,
+/// from many where each waits for a server.
 pub(crate) fn storm(bench: &Bench, place: &'static str, dir: &Path) -> Result<App> {
     let program = worker::compile("storm", bench.disk.path(), &[])?;
     let slow = place == "GlusterFS";
@@ -152,7 +152,7 @@ pub(crate) fn storm(bench: &Bench, place: &'static str, dir: &Path) -> Result<Ap
     let folder = dir.join("storm");
     std::fs::create_dir_all(&folder)?;
     let command = move |length| {
-        // Valgrind counts each process by itself.
+        // Valgrind counts each process separately.
         let (files, processes) =
             if length == Length::Counted { (files.min(5_000), 1) } else { (files, processes) };
         let mut command = Command::new(&program);
@@ -163,7 +163,7 @@ pub(crate) fn storm(bench: &Bench, place: &'static str, dir: &Path) -> Result<Ap
         what: format!("create, stat, unlink of {files} files{by}"),
         place,
         repetitions: if slow { 2 } else { bench.pick(10, 3, 1) },
-        // It leaves nothing behind, and takes minutes.
+        // It leaves no files, and takes minutes.
         warms_up: !slow,
         command: Box::new(command),
         reset: Box::new(|| Ok(())),
@@ -171,9 +171,9 @@ pub(crate) fn storm(bench: &Bench, place: &'static str, dir: &Path) -> Result<Ap
     })
 }
 
-/// `git status` in a tree that has not changed.
+/// `git status` in an unchanged tree.
 pub(crate) fn git(bench: &Bench, place: &'static str, dir: &Path) -> Result<App> {
-    /// Files of a folder.
+    /// Files per folder.
     const EACH: u64 = 100;
     let tree = dir.join("tree");
     let files = bench.pick(50_000, 5_000, 200);
@@ -189,7 +189,7 @@ pub(crate) fn git(bench: &Bench, place: &'static str, dir: &Path) -> Result<App>
         let tree = tree.clone();
         move || {
             let mut command = Command::new("git");
-            // Nobody's settings but these.
+            // Without the configuration of the user.
             command
                 .arg("-C")
                 .arg(&tree)
@@ -238,7 +238,7 @@ pub(crate) fn git(bench: &Bench, place: &'static str, dir: &Path) -> Result<App>
 /// sqlite3 with a script of inserts and queries on a new database.
 pub(crate) fn sqlite(bench: &Bench, place: &'static str, dir: &Path) -> Result<App> {
     let script = |rows: u64, single: u64| {
-        // Without waiting for the disk, whose time scatters by more than any hook costs.
+        // Without waiting for the disk, whose time varies by more than any hook costs.
         let mut text = String::from(
             "PRAGMA synchronous = OFF;\nCREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT, value INTEGER);\n\
              CREATE INDEX by_value ON t (value);\n",

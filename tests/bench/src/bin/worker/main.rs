@@ -1,7 +1,7 @@
-//! Measures one way of recording an operation, a given number of times.
+//! Runs one way of recording an operation, a given number of times.
 //!
-//! Obeys lines on standard input, like the workers in C (`c/worker.h`, which says what they mean),
-//! so that the driver can alternate between ways.
+//! It executes commands from its standard input, like the workers in C (`c/worker.h` documents the
+//! commands), so that the driver can alternate between ways.
 
 mod more;
 mod ways;
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 
 fn serve() -> Result<(), String> {
     let way = std::env::args().nth(1).unwrap_or_default();
-    let operations = ways::find(&way).ok_or_else(|| format!("`{way}` is no way of recording"))?;
+    let operations = ways::find(&way).ok_or_else(|| format!("unknown way of recording `{way}`"))?;
     let (setup, operations): (Ready, Operations) = operations;
     setup()?;
     say("ready")?;
@@ -71,7 +71,7 @@ fn say(line: &str) -> Result<(), String> {
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|error| error.to_string())
 }
 
-/// CPU time of all threads, and wall time, of `count` operations.
+/// Returns CPU time of all threads and wall time of `count` operations.
 fn run(operations: Operations, count: u64, threads: usize) -> (Duration, Duration) {
     let start_line = Barrier::new(threads);
     let share = || {
@@ -92,16 +92,15 @@ fn run(operations: Operations, count: u64, threads: usize) -> (Duration, Duratio
 
 fn thread_cpu() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: an out-pointer of the right type.
+    // SAFETY: the out-pointer has the right type.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Tells the driver that single-steps this process where the operations begin and end.
+/// Marks start and end of the operations for the driver that single-steps this process.
 fn int3() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a breakpoint; the driver catches it, and the command is only sent by a driver that
-    // traces.
+    // SAFETY: a breakpoint, which the driver catches. Only a driver that traces sends the command.
     unsafe {
         std::arch::asm!("int3");
     }

@@ -1,21 +1,19 @@
-//! Runs that are not a loop: at a given rate, the first operation of a thread, and threads that
-//! rest.
+//! Runs that are not a loop: at a given rate, the first operation of a thread, and idle threads.
 
 use crate::thread_cpu;
 use crate::ways::Operations;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-/// What a paced run did.
+/// Result of a paced run.
 pub(crate) struct Paced {
     pub(crate) recorded: u64,
     pub(crate) cpu: Duration,
     pub(crate) wall: Duration,
 }
 
-/// `rate` operations a second for so long, spread over threads, each of which wakes every
-/// millisecond. A thread that is late catches up at once; what a thread cannot catch up makes the
-/// run longer.
+/// Runs `rate` operations a second for `length`, spread over threads that wake every millisecond. A
+/// late thread catches up at once. If it cannot, the run takes longer.
 pub(crate) fn paced(operations: Operations, rate: u64, length: Duration, threads: u64) -> Paced {
     const TICK: Duration = Duration::from_millis(1);
     let ticks = length.as_millis() as u64;
@@ -48,8 +46,9 @@ pub(crate) fn paced(operations: Operations, rate: u64, length: Duration, threads
     Paced { recorded, cpu, wall: started.elapsed() }
 }
 
-/// CPU time of the first operation of each of so many new threads beyond that of its second one; of
-/// the calling thread if none. The threads begin one after the other and end together.
+/// CPU time of the first operation of each of `threads` new threads, minus that of its second one.
+/// If `threads` is 0, of the calling thread. The threads start one after the other and end
+/// together.
 pub(crate) fn first(operations: Operations, threads: u64) -> Vec<Duration> {
     let measure = || {
         let start = thread_cpu();
@@ -79,7 +78,7 @@ pub(crate) fn first(operations: Operations, threads: u64) -> Vec<Duration> {
     })
 }
 
-/// Leaves so many threads behind that have each done one operation and rest until the process ends.
+/// Starts `threads` threads that each do one operation and then sleep until the process ends.
 pub(crate) fn rest(operations: Operations, threads: u64) {
     let ready = Arc::new(Barrier::new(threads as usize + 1));
     for _ in 0..threads {

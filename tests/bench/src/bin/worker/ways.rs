@@ -1,4 +1,4 @@
-//! The ways of recording that are measured inside this program.
+//! Ways of recording that are measured inside this program.
 
 #![expect(clippy::disallowed_types, reason = "counters and stop flags of the program")]
 
@@ -8,20 +8,21 @@ use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Runs so many operations on the calling thread.
+/// Runs this number of operations on the calling thread.
 pub(crate) type Operations = fn(u64);
-/// What is needed before.
+/// Prepares a way.
 pub(crate) type Ready = fn() -> Result<(), String>;
 
-/// The way of this name.
+/// Returns the way of this name.
 pub(crate) fn find(name: &str) -> Option<(Ready, Operations)> {
     Some(match name {
         "nothing" => (nothing_needed, nothing),
         "clock" => (nothing_needed, clock),
         "floor" => (nothing_needed, floor),
         "shared-ring" => (nothing_needed, shared_ring),
-        // A log-client, real or played by the driver, is found through MIOT_DIR. Without one, or
-        // with one that has switched recording off, the same code measures what is left.
+        // MIOT_DIR names the directory of a log-client, which is real or simulated by the driver.
+        // Without a log-client, or with recording switched off, the same code measures the
+        // remaining cost.
         "miot" => (recording, miot),
         "miot-idle" => (nothing_needed, miot),
         "miot-mixed" => (recording, miot_mixed),
@@ -43,7 +44,7 @@ fn recording() -> Result<(), String> {
     }
 }
 
-/// The request that is recorded: reads that follow each other.
+/// The recorded request: sequential reads.
 struct Request {
     offset: u64,
     length: u64,
@@ -51,7 +52,7 @@ struct Request {
 
 fn requests(count: u64, mut each: impl FnMut(Request)) {
     for i in 0..count {
-        // Each by itself: as a pair they would go through memory and stall.
+        // Each value separately: as a pair they would go through memory and stall.
         each(Request { offset: black_box(i * 4096), length: black_box(4096) });
     }
 }
@@ -71,16 +72,16 @@ const RING: usize = 32_768;
 
 #[repr(C, align(64))]
 struct Slot(UnsafeCell<[u64; 8]>);
-// SAFETY: a private ring has one thread; in the shared ring each thread writes the slots it
-// reserved, and that two of them write one slot when one is a whole round behind is the fault of
-// such rings.
+// SAFETY: a private ring has one thread. In the shared ring each thread writes the slots that it
+// has reserved. Two threads write one slot only if one is a whole round behind, which is a property
+// of such rings.
 unsafe impl Sync for Slot {}
 
 fn ring() -> &'static [Slot] {
     Box::leak((0..RING).map(|_| Slot(UnsafeCell::new([1; 8]))).collect())
 }
 
-/// The private ring of a thread, left to a later thread when this one ends.
+/// The private ring of a thread. A later thread reuses it.
 struct Own {
     slots: &'static [Slot],
     tail: Cell<u64>,
@@ -108,18 +109,17 @@ fn event(begin: u64, end: u64, request: &Request, number: u64) -> [u64; 8] {
     [1 | 1 << 8 | number << 32, end, end - begin, 7, request.offset, request.length, request.length, number]
 }
 
-/// Eight stores, made each time. As one store of an array they would go through the stack.
+/// Makes eight separate stores. A store of an array would go through the stack.
 #[inline(always)]
 fn store(slot: &Slot, event: [u64; 8]) {
     let words = slot.0.get().cast::<u64>();
     for (at, value) in event.into_iter().enumerate() {
-        // SAFETY: in bounds; see `Slot` for who else writes here.
+        // SAFETY: in bounds; see `Slot` for other writers.
         unsafe { words.add(at).write_volatile(value) };
     }
 }
 
-/// Two clock reads and a 64-byte store in a ring of the thread's own: what nothing can be cheaper
-/// than.
+/// Two clock reads and a 64-byte store into a ring of the thread: the lower bound of any recording.
 fn floor(count: u64) {
     thread_local! {
         static OWN: Own = Own::new();
@@ -136,7 +136,7 @@ fn floor(count: u64) {
     });
 }
 
-/// The same in one ring of all threads, slots reserved with an atomic addition.
+/// Like [`floor`] with one ring of all threads, whose slots are reserved by an atomic addition.
 fn shared_ring(count: u64) {
     static SHARED: std::sync::LazyLock<&'static [Slot]> = std::sync::LazyLock::new(ring);
     #[repr(align(128))]
@@ -168,7 +168,7 @@ fn miot(count: u64) {
     });
 }
 
-/// Requests that do not repeat themselves: random block, size, file and direction.
+/// Requests with random block, size, file and direction.
 fn miot_mixed(count: u64) {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64 ^ (&raw const count).addr() as u64;
     for _ in 0..count {
@@ -190,7 +190,7 @@ fn miot_mixed(count: u64) {
     }
 }
 
-/// The result is the time of the completion.
+/// The result is the completion time.
 fn miot_stamped(count: u64) {
     for _ in 0..count {
         if let Some(begun) = begin(op::posix::FSYNC) {
@@ -201,7 +201,8 @@ fn miot_stamped(count: u64) {
     }
 }
 
-/// The time stamp counter itself: the floor must not pay for a choice of clocks.
+/// Reads the time stamp counter directly, so that the floor does not include the selection of a
+/// clock.
 #[inline(always)]
 fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]

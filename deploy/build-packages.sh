@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/target/tools/bin:$PATH"
 
-profile=release out=target/packages build=yes options=()
+profile=dist out=target/packages build=yes options=()
 while [ $# -gt 0 ]; do
     case "$1" in
         --debug) profile=debug && options+=(--fast) ;;
@@ -27,7 +27,7 @@ command -v cargo-deb > /dev/null || {
 
 if [ "$build" = yes ]; then
     flags=(--locked --quiet)
-    [ $profile = debug ] || flags+=(--release)
+    [ $profile = debug ] || flags+=(--profile "$profile")
     cargo build "${flags[@]}"
     cargo build "${flags[@]}" -p miot-manuals
     cargo build "${flags[@]}" -p miot-query

@@ -17,8 +17,8 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-build() { cargo build --release --quiet --locked "$@"; }
-bench="${CARGO_TARGET_DIR:-target}/release/miot-bench"
+build() { cargo build --profile dist --quiet --locked "$@"; }
+bench="${CARGO_TARGET_DIR:-target}/dist/miot-bench"
 
 case " $* " in
 *" --help "* | *" -h "*)

@@ -85,8 +85,9 @@ fn build(folder: &Path, what: &[&str]) {
     if let Some(target) = folder.parent() {
         cargo.arg("--target-dir").arg(target);
     }
-    if folder.ends_with("release") {
-        cargo.arg("--release");
+    // The folder has the name of the profile, except for `dev`.
+    if let Some(profile) = folder.file_name().filter(|name| *name != "debug") {
+        cargo.arg("--profile").arg(profile);
     }
     let status = cargo.status();
     assert!(status.as_ref().is_ok_and(|s| s.success()), "{cargo:?}: {status:?}");

@@ -42,7 +42,7 @@ pub(crate) struct Ended {
 /// Path of a program that was built with this one.
 pub(crate) fn built(name: &str) -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
-    ensure!(path.exists(), "{} is missing: build it with `cargo build --release`", path.display());
+    ensure!(path.exists(), "{} is missing: build it with `cargo build --profile dist`", path.display());
     Ok(path)
 }
 

@@ -305,7 +305,7 @@ fn uuid(identity: &str) -> [u8; 16] {
 fn named(error: io::Error, path: &Path) -> io::Error {
     let hint = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; free space there, or choose another place"
+            "; free space there, or choose another directory"
         }
         _ => "",
     };

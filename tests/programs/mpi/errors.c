@@ -1,6 +1,6 @@
 /* Calls that fail, with an error handler that counts. The program prints the number of handler
- * calls, which must be the same without a tracer. It does not finalize: -DABORT ends it with
- * MPI_Abort. */
+ * calls, which must be the same without a tracer. It does not finalize, except with -DFINALIZE;
+ * -DABORT ends it with MPI_Abort. */
 
 #include <mpi.h>
 #include <stdio.h>
@@ -62,6 +62,9 @@ int main(int argc, char **argv)
 	FAILS(MPI_File_read_at(f, 0, b, 4, MPI_CHAR, MPI_STATUS_IGNORE));
 	FAILS(MPI_File_read(f, b, 4, MPI_CHAR, MPI_STATUS_IGNORE));
 	fflush(stdout);
+#ifdef FINALIZE
+	MPI_Finalize();
+#endif
 #ifdef ABORT
 	MPI_Abort(MPI_COMM_SELF, 9);
 #endif

@@ -27,7 +27,7 @@ fn hook_alone_records_with_its_own_tracer() {
 fn program_may_be_linked_with_the_hook() {
     let place = place("linked");
     let folder = built().folder.to_str().unwrap();
-    let flags = [&format!("-L{folder}"), "-lmiot_mpi", &format!("-Wl,-rpath,{folder}")];
+    let flags = ["-DFINALIZE", &format!("-L{folder}"), "-lmiot_mpi", &format!("-Wl,-rpath,{folder}")];
     let program = compile(&place, "errors", "errors.c", &flags);
     let trace = place.join("trace");
     let _ = traced(&trace, 1, &["--hook", "posix"], &[&program, &place.join("data")]).success();

@@ -6,6 +6,7 @@
 //! | requests of a process become local patterns, units and runs | `local`, `nest` |
 //! | layout of the bytes of a request through a view | `pieces` |
 //! | runs of all processes become phases, in families | `merge` |
+//! | patterns of all processes of a phase become an operation | `operation` |
 //! | repeated phases on other positions or files become one family | `series` |
 //! | access mode of each operation | [`access`] |
 //!
@@ -17,6 +18,7 @@ pub mod access;
 mod local;
 mod merge;
 pub mod nest;
+mod operation;
 pub(crate) mod pieces;
 mod series;
 

@@ -10,7 +10,6 @@ use miot_trace_events::place::{Place, Places, UnknownPlaces};
 use miot_trace_events::view::Range;
 use miot_trace_events::{Event, EventNames, Events};
 use miot_trace_store::FileNames;
-use serde::Serialize;
 use std::collections::HashMap;
 
 /// Maximum plausible length of a request: 64 GiB.
@@ -21,7 +20,7 @@ const FARTHEST: u64 = 1 << 62;
 const LONGEST_PAUSE: u64 = 10 * 365 * 86_400 * 1_000_000_000;
 
 /// Requests that did not become requests of a program, and the source of the computation times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
     /// Number of data requests that were used; each piece of a request through a file view counts.
     pub taken: u64,
@@ -91,11 +90,12 @@ impl FromTrace {
     }
 
     fn event(&mut self, event: &Event, paths: &FileNames) {
-        // Opens and views count wherever they are made.
-        let place = self.places.of(event, paths);
         if !self.outermost.is(event) {
+            // Opens and views count wherever they are made.
+            self.places.learn(event, paths);
             return;
         }
+        let place = self.places.of(event, paths);
         let thread = self.thread(event);
         let item = Item {
             begin: event.begin,

@@ -5,7 +5,6 @@ use crate::view::{Range, View};
 use miot_proto::event::flag;
 use miot_proto::op::Layer;
 use miot_trace_store::FileNames;
-use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -59,7 +58,7 @@ impl fmt::Display for UnknownPlace {
 }
 
 /// Requests whose bytes are not known, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnknownPlaces([u64; UnknownPlace::ALL.len()]);
 
 impl UnknownPlaces {
@@ -141,13 +140,23 @@ impl Places {
                 None => Place::Unknown(UnknownPlace::NoView),
             };
         }
+        self.learn(event, paths);
+        Place::Whole
+    }
+
+    /// Adds an event whose place is not needed. Opens, views and closes change the places of later
+    /// requests.
+    pub fn learn(&mut self, event: &Event, paths: &FileNames) {
+        let (Some(Layer::MpiIo), Some(info), Some(handle)) = (event.layer, event.info, event.handle) else {
+            return;
+        };
+        let file = (event.process, handle);
         match info.name {
             "open" if !event.failed() => drop(self.views.insert(file, FileView::Contiguous)),
             "set_view" if !event.failed() => drop(self.views.insert(file, set(event, paths))),
             "close" => drop(self.views.remove(&file)),
             _ => {}
         }
-        Place::Whole
     }
 }
 

@@ -31,7 +31,7 @@ use std::io::{self, Write};
 pub const WAITING: usize = 1 << 18;
 
 /// Number of files whose names have been written. When it is reached, names are written again.
-const TOLD: usize = 1 << 18;
+const MAX_NAMED: usize = 1 << 18;
 
 /// Bit of the `arg` of an imported request: its record type does not describe the cache.
 pub(super) const NO_CACHE_FLAGS: i64 = 0x100;
@@ -94,7 +94,7 @@ struct Process {
     has_cpu: Option<bool>,
     /// CPU time of its threads at the written records, in nanoseconds.
     cpu: u64,
-    told: bool,
+    is_named: bool,
 }
 
 /// State of a thread. Times are in nanoseconds.
@@ -105,7 +105,7 @@ struct Thread {
     free_from: Option<i64>,
     between: i64,
     /// CPU time at the last record of the thread.
-    said: i64,
+    recorded: i64,
 }
 
 /// Data of a process from the table `processes`.
@@ -135,14 +135,14 @@ pub struct Export<'a, W: Write> {
     numbered: HashMap<u32, u64>,
     /// Threads by process and thread id.
     threads: HashMap<(u64, u32), Thread>,
-    told: HashSet<(u32, bool, u64)>,
+    named: HashSet<(u32, bool, u64)>,
     waiting: BinaryHeap<Reverse<Pending>>,
     most: usize,
     arrivals: u64,
     /// Ticks since 1970 at tick 0; `None` until something is written.
     origin: Option<i64>,
     last: u64,
-    left: SkippedRequests,
+    skipped: SkippedRequests,
 }
 
 impl<'a, W: Write> Export<'a, W> {
@@ -164,13 +164,13 @@ impl<'a, W: Write> Export<'a, W> {
             processes: HashMap::new(),
             numbered: HashMap::new(),
             threads: HashMap::new(),
-            told: HashSet::new(),
+            named: HashSet::new(),
             waiting: BinaryHeap::new(),
             most: WAITING,
             arrivals: 0,
             origin: None,
             last: 0,
-            left: SkippedRequests::default(),
+            skipped: SkippedRequests::default(),
         }
     }
 
@@ -217,14 +217,15 @@ impl<'a, W: Write> Export<'a, W> {
         let events = Events::of(batch, &mut names).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
-                "the trace lacks columns of events: is it of another version?",
+                "the trace lacks columns of events: was it written by another version?",
             )
         })?;
         for (row, event) in events.enumerate() {
-            let place = self.places.of_bytes(&event, asked(&event), self.files);
             if !is_chosen(row) {
+                self.places.learn(&event, self.files);
                 continue;
             }
+            let place = self.places.of_bytes(&event, asked(&event), self.files);
             // Called for every event, so that all threads are known.
             let is_outermost = self.outermost.is(&event);
             let is_physical = event.layer == Some(Layer::Block);
@@ -245,34 +246,34 @@ impl<'a, W: Write> Export<'a, W> {
 
     fn take(&mut self, event: &Event, place: Place, process: u32, cpu: Option<i64>, is_physical: bool) {
         if event.class() == OpClass::Copy {
-            self.left.copies += 1;
+            self.skipped.copies += 1;
             return;
         }
         if event.failed() {
-            self.left.failed += 1;
+            self.skipped.failed += 1;
             return;
         }
         let length = asked(event);
         let offset = event.offset.and_then(|offset| u64::try_from(offset).ok());
         let (pieces, handle) = match (place, offset, event.handle) {
             (Place::Unknown(why), _, _) => {
-                self.left.unknown_places.add(why);
+                self.skipped.unknown_places.add(why);
                 return;
             }
             (Place::Pieces(pieces), _, Some(handle)) => (pieces, handle),
             (Place::Whole, Some(offset), Some(handle)) => (vec![Range { offset, bytes: length }], handle),
             _ => {
-                self.left.without_offset += 1;
+                self.skipped.without_offset += 1;
                 return;
             }
         };
         if pieces.len() > 1 {
-            self.left.in_pieces += 1;
-            self.left.pieces += pieces.len() as u64;
+            self.skipped.in_pieces += 1;
+            self.skipped.pieces += pieces.len() as u64;
         }
         if event.moved() < length {
-            self.left.short += 1;
-            self.left.short_bytes = self.left.short_bytes.saturating_add(length - event.moved());
+            self.skipped.short += 1;
+            self.skipped.short_bytes = self.skipped.short_bytes.saturating_add(length - event.moved());
         }
         let set = |is: bool, bit: u8| if is { bit } else { 0 };
         let mut bits = set(!is_physical, RecordType::LOGICAL)
@@ -316,7 +317,7 @@ impl<'a, W: Write> Export<'a, W> {
         let process = self.processes.entry(event.process).or_insert_with(|| {
             let number = numbers.give(event.pid);
             numbered.insert(number, event.process);
-            Process { number, has_cpu: None, cpu: 0, told: false }
+            Process { number, has_cpu: None, cpu: 0, is_named: false }
         });
         if is_physical {
             return (process.number, None);
@@ -341,8 +342,8 @@ impl<'a, W: Write> Export<'a, W> {
         let process = self.numbered.get(&of.process).and_then(|process| self.processes.get_mut(process));
         let Some(process) = process else { return 0 };
         let thread = self.threads.entry(of.thread).or_default();
-        let spent = u64::try_from(cpu.saturating_sub(thread.said)).unwrap_or(0);
-        thread.said = thread.said.max(cpu);
+        let spent = u64::try_from(cpu.saturating_sub(thread.recorded)).unwrap_or(0);
+        thread.recorded = thread.recorded.max(cpu);
         let before = process.cpu / TICK;
         process.cpu = process.cpu.saturating_add(spent);
         process.cpu / TICK - before
@@ -359,13 +360,13 @@ impl<'a, W: Write> Export<'a, W> {
             }
         };
         let is_physical = next.bits & RecordType::LOGICAL == 0;
-        self.tell(&next, is_physical)?;
+        self.comment_names(&next, is_physical)?;
         let begin = ticks(next.begin);
         let start = u64::try_from(begin.saturating_sub(origin)).unwrap_or(0).max(self.last);
         let from = origin.saturating_add_unsigned(start);
         if from > begin {
-            self.left.moved += 1;
-            self.say(&[(comment::EARLIER, &from.abs_diff(begin).to_string())])?;
+            self.skipped.moved += 1;
+            self.comment_words(&[(comment::EARLIER, &from.abs_diff(begin).to_string())])?;
         }
         let process_time = self.process_time(&next);
         self.last = start;
@@ -389,7 +390,7 @@ impl<'a, W: Write> Export<'a, W> {
         let epoch = origin.saturating_mul(TICK as i64).to_string();
         let cache = if cache_flags { "recorded" } else { "absent" };
         self.to.comment(comment::SIGNATURE.as_bytes())?;
-        self.say(&[
+        self.comment_words(&[
             (comment::EPOCH, &epoch),
             (comment::CACHE_FLAGS, cache),
             ("recorded_by", &tracer),
@@ -398,11 +399,11 @@ impl<'a, W: Write> Export<'a, W> {
     }
 
     /// Writes comments that name the process and the file of a record, the first time.
-    fn tell(&mut self, next: &Pending, is_physical: bool) -> io::Result<()> {
+    fn comment_names(&mut self, next: &Pending, is_physical: bool) -> io::Result<()> {
         let id = format!("{:X}", next.process);
         let process = self.numbered.get(&next.process).copied();
         if let Some(of) = process.and_then(|process| self.processes.get_mut(&process))
-            && !std::mem::replace(&mut of.told, true)
+            && !std::mem::replace(&mut of.is_named, true)
         {
             let source = of.has_cpu.map(|has_cpu| if has_cpu { "cpu" } else { "between_requests" });
             let mut text = String::new();
@@ -414,10 +415,10 @@ impl<'a, W: Write> Export<'a, W> {
             source.iter().for_each(|source| comment::word(&mut text, "processtime", source));
             self.to.comment(text.as_bytes())?;
         }
-        if self.told.len() >= TOLD {
-            self.told.clear();
+        if self.named.len() >= MAX_NAMED {
+            self.named.clear();
         }
-        if self.told.insert((next.process, is_physical, next.handle))
+        if self.named.insert((next.process, is_physical, next.handle))
             && let Some(path) = next.file.and_then(|file| self.files.get(file))
         {
             let mut text = String::new();
@@ -432,7 +433,7 @@ impl<'a, W: Write> Export<'a, W> {
         Ok(())
     }
 
-    fn say(&mut self, words: &[(&str, &str)]) -> io::Result<()> {
+    fn comment_words(&mut self, words: &[(&str, &str)]) -> io::Result<()> {
         let mut text = String::new();
         words.iter().for_each(|(key, value)| comment::word(&mut text, key, value));
         self.to.comment(text.as_bytes())
@@ -450,8 +451,8 @@ impl<'a, W: Write> Export<'a, W> {
             self.header(0, false)?;
         }
         let SkippedRequests { failed, without_offset, copies, unknown_places, in_pieces, pieces, .. } =
-            self.left;
-        let SkippedRequests { short, short_bytes, moved, .. } = self.left;
+            self.skipped;
+        let SkippedRequests { short, short_bytes, moved, .. } = self.skipped;
         let counts = [
             ("records", self.to.records()),
             ("left_out_failed", failed),
@@ -465,8 +466,8 @@ impl<'a, W: Write> Export<'a, W> {
             ("start_moved", moved),
         ];
         let counts = counts.map(|(key, count)| (key, count.to_string()));
-        self.say(&counts.each_ref().map(|(key, count)| (*key, count.as_str())))?;
+        self.comment_words(&counts.each_ref().map(|(key, count)| (*key, count.as_str())))?;
         self.to.flush()?;
-        Ok((self.left, self.to.records()))
+        Ok((self.skipped, self.to.records()))
     }
 }

@@ -1,4 +1,5 @@
-//! Requests through the views of a model: parts of nested loops, at starting positions of each rank.
+//! Requests through the views of a model: parts of nested loops, at starting positions of each
+//! rank.
 
 use super::{Extent, PatternError, at_least_one, bytes, product, sum};
 use serde::{Deserialize, Serialize};

@@ -20,7 +20,7 @@ const NONSENSE: [&str; 9] = [
     "lane quarantined",
     "too many violations",
     "its header is invalid",
-    "makes no sense",
+    "cannot parse",
     "truncated",
     "damaged",
     "cannot be read",
@@ -233,5 +233,36 @@ impl Deployment {
         look(&self.trace);
         let _ = fs::remove_dir_all(&self.place);
         verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NONSENSE;
+    use crate::built::root;
+    use std::fs;
+    use std::path::Path;
+
+    fn sources(folder: &Path, all: &mut String) {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                sources(&path, all);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                all.push_str(&fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+
+    /// A text that no daemon logs any more would never be found.
+    #[test]
+    fn nonsense_is_what_daemons_log() {
+        let mut all = String::new();
+        for folder in ["log-client/src", "log-server/src", "lib/trace-store/src"] {
+            sources(&root().join(folder), &mut all);
+        }
+        for text in NONSENSE.iter().filter(|text| **text != "panicked") {
+            assert!(all.contains(text), "no daemon logs {text:?}");
+        }
     }
 }

@@ -30,9 +30,10 @@ INTERRUPTED, LATE, MOVED = 1 << 3, 1 << 7, 1 << 14
 # A log-client converts ticks by pairs of readings of two clocks.
 SLACK_NS = 100_000
 EVENTS = ["time", "process", "pid", "tid", "op", "file", "offset", "length", "result", "flags", "stream", "seq", "node"]
-# With `overwrite-oldest` a path is recorded again when its lane has wrapped around. Such records
-# are lost with the overwritten events.
-ATTEMPTS_PER_PATH = 64
+# With `overwrite-oldest` a path is recorded again after each quarter of its lane. Such records are
+# lost with the overwritten events. A quarter of the smallest lane has 64 slots: a record of a path
+# with two slots, and 62 events.
+ATTEMPTS_PER_PATH = 63
 
 
 class Judge:

@@ -2,7 +2,7 @@
 
 /// The process keeps freed memory up to this size, bytes.
 #[cfg(target_env = "gnu")]
-const KEEP: i32 = 64 << 20;
+const KEEP: i32 = 128 << 20;
 /// Allocations up to this size reuse freed memory, bytes: the maximum that the allocator accepts.
 #[cfg(target_env = "gnu")]
 const REUSE: i32 = 32 << 20;

@@ -19,7 +19,7 @@ mod delta;
 mod dictionary;
 mod hybrid;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::checksum::{ChecksumWriter, RowGroups};
 use crate::parquet_file::{self, ROW_GROUP_ROWS};

@@ -19,12 +19,14 @@
 //! the last whole message and the encoded bytes are kept, so that the call can be repeated when
 //! there is space.
 
+mod direct;
 mod encode;
 mod read;
 mod repeated_value;
 
 pub use read::{LiveReader, StopReason};
 
+use direct::{BLOCK, DirectWriter};
 use encode::Encoder;
 
 use crate::error::Error;
@@ -70,6 +72,9 @@ pub struct LiveWriter {
     encoded: Vec<u8>,
     /// Bytes of `encoded` that are in the file.
     written: usize,
+    direct: DirectWriter,
+    /// The durable bytes after the last whole block of the file.
+    last_block: Vec<u8>,
     rows: u64,
 }
 
@@ -103,6 +108,8 @@ impl LiveWriter {
             synced: 0,
             encoded: Vec::new(),
             written: 0,
+            direct: DirectWriter::default(),
+            last_block: Vec::new(),
             rows: 0,
         };
         // Assigns numbers to the dictionaries in the tracker, also if the file already has the
@@ -154,6 +161,9 @@ impl LiveWriter {
             writer.encoded.clear();
         }
         writer.synced = good;
+        writer.last_block = vec![0; (good % BLOCK as u64) as usize];
+        let block = good - writer.last_block.len() as u64;
+        file.read_exact_at(&mut writer.last_block, block).map_err(Error::io("read", path))?;
         writer.file = Some(file);
         if reader.is_of_earlier_version() {
             writer = LiveWriter::rewrite(table, path, &reader)?;
@@ -227,7 +237,16 @@ impl LiveWriter {
             }
         };
         let end = self.synced + self.written as u64;
-        if let Err(e) = file.write_all_at(&self.encoded[self.written..], end) {
+        let bytes = &self.encoded[self.written..];
+        // `last_block` has no bytes that wait for a sync.
+        let direct = if self.written == 0 {
+            let block = self.synced - self.last_block.len() as u64;
+            self.direct.write(file, block, &self.last_block, bytes)
+        } else {
+            Ok(0)
+        };
+        let written = direct.and_then(|direct| file.write_all_at(&bytes[direct..], end + direct as u64));
+        if let Err(e) = written {
             // Otherwise readers see a torn tail until the next write. It also frees the space.
             let _ = file.set_len(end);
             return Err(Error::io("write to", &self.path)(e));
@@ -246,6 +265,7 @@ impl LiveWriter {
         let written = std::mem::take(&mut self.written);
         file.sync_data().map_err(Error::io("sync", &self.path))?;
         self.synced += written as u64;
+        direct::last_block(&mut self.last_block, &self.encoded[..written]);
         self.encoded.drain(..written);
         Ok(())
     }

@@ -1,15 +1,17 @@
-//! The thread that seals and removes parts while the writer continues.
+//! The thread that seals and removes parts while the writer continues. It also encodes the events
+//! of the live part, see [`crate::seal::early`].
 
-#![expect(clippy::disallowed_types, reason = "stop flag of the sealing thread")]
+#![expect(clippy::disallowed_types, reason = "stop flag and backlog of the sealing thread")]
 
 use crate::carried::RemovedParts;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::retain::{RetainRequest, retain};
+use crate::seal::early::{CommittedEvents, EarlyEvents};
 use crate::seal::{SealRequest, Sealed, seal};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -17,8 +19,13 @@ use std::time::{Duration, Instant};
 /// Time until a part that could not be sealed is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
+/// Maximum number of committed events that wait for the thread: about 64 MiB. Those beyond are read
+/// from the live stream later.
+const MAX_BACKLOG: usize = 1 << 19;
+
 #[derive(Debug)]
 enum Work {
+    Committed(CommittedEvents),
     Seal(SealRequest),
     Retain(RetainRequest),
 }
@@ -29,12 +36,52 @@ enum Outcome {
     Retain(Result<Option<RemovedParts>, Error>),
 }
 
-impl Work {
-    fn run(self, layout: &Layout, stop: &AtomicBool) -> Outcome {
-        match self {
-            Work::Seal(request) => Outcome::Seal(request, seal(layout, request, stop)),
-            Work::Retain(request) => Outcome::Retain(retain(layout, &request, stop)),
+/// State of the thread.
+struct SealingThread {
+    layout: Layout,
+    stop: Arc<AtomicBool>,
+    backlog: Arc<AtomicUsize>,
+    early: Option<EarlyEvents>,
+    /// Part whose events could not be encoded early.
+    given_up: Option<u64>,
+}
+
+impl SealingThread {
+    fn run(&mut self, work: Work) -> Option<Outcome> {
+        match work {
+            Work::Committed(events) => {
+                let rows = events.rows();
+                self.encode(events);
+                self.backlog.fetch_sub(rows, Ordering::Relaxed);
+                None
+            }
+            Work::Seal(request) => {
+                let sealed = seal(&self.layout, request, self.early.take(), &self.stop);
+                Some(Outcome::Seal(request, sealed))
+            }
+            Work::Retain(request) => Some(Outcome::Retain(retain(&self.layout, &request, &self.stop))),
         }
+    }
+
+    fn encode(&mut self, events: CommittedEvents) {
+        let part = events.part;
+        if self.given_up == Some(part) || self.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = self.try_encode(events) {
+            // The part is sealed from its live stream, which reports errors that remain.
+            tracing::debug!(part, %error, "events cannot be encoded while the part is live");
+            self.early = None;
+            self.given_up = Some(part);
+        }
+    }
+
+    fn try_encode(&mut self, events: CommittedEvents) -> Result<(), Error> {
+        let early = match &mut self.early {
+            Some(early) if early.part() == events.part => early,
+            early => early.insert(EarlyEvents::create(&self.layout, events.part)?),
+        };
+        early.add(&self.layout, events, &self.stop).map(|_| ())
     }
 }
 
@@ -43,6 +90,8 @@ impl Work {
 pub(crate) struct Sealer {
     layout: Layout,
     stop: Arc<AtomicBool>,
+    /// Number of events that wait for the thread.
+    backlog: Arc<AtomicUsize>,
     worker: Option<Worker>,
     underway: BTreeMap<u64, SealRequest>,
     failed: BTreeMap<u64, SealRequest>,
@@ -67,6 +116,7 @@ impl Sealer {
         Sealer {
             layout,
             stop: Arc::new(AtomicBool::new(false)),
+            backlog: Arc::new(AtomicUsize::new(0)),
             worker: None,
             underway: BTreeMap::new(),
             failed: BTreeMap::new(),
@@ -77,6 +127,24 @@ impl Sealer {
             retaining: false,
             retain_error: None,
             removed: None,
+        }
+    }
+
+    /// Passes committed events of the live part on. If too many wait already, or the thread cannot
+    /// be started, they are read from the live stream later.
+    pub(crate) fn encode(&mut self, mut events: CommittedEvents) {
+        let backlog = self.backlog.load(Ordering::Relaxed);
+        if backlog > 0 && backlog + events.rows() > MAX_BACKLOG {
+            events.events.clear();
+            events.end = events.begin;
+        }
+        if self.worker.is_none() {
+            self.worker = self.start().ok();
+        }
+        let Some(worker) = &self.worker else { return };
+        self.backlog.fetch_add(events.rows(), Ordering::Relaxed);
+        if worker.work.send(Work::Committed(events)).is_err() {
+            self.worker = None;
         }
     }
 
@@ -94,8 +162,8 @@ impl Sealer {
             self.underway.insert(request.part, request);
         } else {
             self.worker = None;
-            let outcome = Work::Seal(request).run(&self.layout, &self.stop);
-            self.record(outcome);
+            let sealed = seal(&self.layout, request, None, &self.stop);
+            self.record(Outcome::Seal(request, sealed));
         }
     }
 
@@ -210,12 +278,21 @@ impl Sealer {
     fn start(&self) -> Result<Worker, Error> {
         let (work, requests) = channel::<Work>();
         let (report, done) = channel();
-        let (layout, stop) = (self.layout.clone(), Arc::clone(&self.stop));
+        self.backlog.store(0, Ordering::Relaxed);
+        let mut state = SealingThread {
+            layout: self.layout.clone(),
+            stop: Arc::clone(&self.stop),
+            backlog: Arc::clone(&self.backlog),
+            early: None,
+            given_up: None,
+        };
         let thread = Builder::new()
             .name("miot-seal".to_owned())
             .spawn(move || {
                 for request in requests {
-                    if report.send(request.run(&layout, &stop)).is_err() {
+                    if let Some(outcome) = state.run(request)
+                        && report.send(outcome).is_err()
+                    {
                         break;
                     }
                 }

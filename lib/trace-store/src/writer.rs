@@ -9,10 +9,12 @@ use crate::live::LiveWriter;
 use crate::manifest::{self, MANIFEST, Manifest};
 use crate::recover::{RecoveredTrace, Recovery, TornTail};
 use crate::retain::{KnownIds, RetainRequest};
-use crate::schema::{TABLES, Table};
+use crate::schema::{TABLES, Table, column};
+use crate::seal::early::CommittedEvents;
 use crate::seal::{self, SealRequest};
 use crate::sealer::Sealer;
 use arrow_array::RecordBatch;
+use arrow_array::types::UInt64Type;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -104,6 +106,8 @@ pub struct Writer {
     /// True if a live file was created whose name is not durable yet.
     unsynced_names: bool,
     ledger: LiveLedger,
+    /// Rows that the sealer has not got yet, committed or not.
+    unsealed: CommittedEvents,
     sealer: Sealer,
     retention: Retention,
     /// True if a part is sealed or being sealed. If not, `finish` seals an empty one, so that a
@@ -290,6 +294,7 @@ impl Writer {
         Ok(Writer {
             live: streams(&layout, part)?,
             ledger: LiveLedger::new(&layout, part),
+            unsealed: CommittedEvents::new(part),
             sealer: Sealer::new(layout.clone()),
             retention: Retention { ready: true, ..Retention::default() },
             layout,
@@ -317,10 +322,19 @@ impl Writer {
         if !self.ahead && self.live.iter().map(LiveWriter::waiting).sum::<usize>() > MAX_UNCOMMITTED_BYTES {
             self.commit()?;
         }
+        let begin = self.live[table as usize].bytes();
         self.live[table as usize].append(batch)?;
         match table {
-            Table::Events => self.ahead = false,
-            Table::Files | Table::Losses => self.ahead = true,
+            Table::Events => {
+                self.ahead = false;
+                self.unsealed.add(batch, begin, self.live[Table::Events as usize].bytes());
+            }
+            Table::Files => {
+                self.ahead = true;
+                let ids = column::<UInt64Type>(batch, "file").into_iter().flat_map(|ids| ids.values());
+                self.unsealed.files.extend(ids);
+            }
+            Table::Losses => self.ahead = true,
             _ => {}
         }
         self.ledger.add_batch(table, batch);
@@ -356,7 +370,20 @@ impl Writer {
         events.sync()?;
         self.sync_names()?;
         self.check_linked()?;
-        self.ledger.commit()
+        self.ledger.commit()?;
+        if self.unsealed.rows() >= seal::JOIN_ROWS {
+            self.encode_early();
+        }
+        Ok(())
+    }
+
+    /// Passes the committed rows to the sealer. A part with late rows is sealed from its live
+    /// stream.
+    fn encode_early(&mut self) {
+        let events = std::mem::replace(&mut self.unsealed, CommittedEvents::new(self.part));
+        if !self.late {
+            self.sealer.encode(events);
+        }
     }
 
     /// Checks that the files are still in the trace. Rows in other files would not be durable.
@@ -418,9 +445,13 @@ impl Writer {
             return Ok(());
         }
         self.live = streams(&self.layout, self.part + 1)?;
+        if self.unsealed.rows() > 0 {
+            self.encode_early();
+        }
         self.sealer.seal(SealRequest { part: self.part, late: self.late });
         self.part += 1;
         self.ledger = LiveLedger::new(&self.layout, self.part);
+        self.unsealed = CommittedEvents::new(self.part);
         self.retention.known = self.retention.next.take();
         (self.retention.ready, self.retention.checked) = (true, None);
         (self.latest, self.late) = (i64::MIN, false);

@@ -5,18 +5,19 @@ use crate::columns::ops::{Ops, has};
 use crate::columns::resolve::{Resolved, Sparse};
 use crate::ids::catalog::Catalog;
 use crate::ids::{ProcessId, StreamId};
+use crate::store::STEP_ROWS;
 use crate::store::merge::{BatchSlice, RowRef};
 use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt32Type, UInt64Type};
 use arrow_array::{
     ArrayRef, DictionaryArray, Int64Array, PrimitiveArray, RecordBatch, TimestampNanosecondArray,
     UInt16Array, UInt32Array, UInt64Array,
 };
-use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
+use arrow_buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
 use miot_proto::batch::Columns;
 use miot_proto::event::{Caller, NONE, flag, word};
 use miot_trace_store::{Table, schema};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Values that all rows of a source share.
 #[derive(Clone, Copy, Default)]
@@ -150,10 +151,23 @@ impl Gather<'_> {
     }
 }
 
+/// Zeros for the values and the validity of columns of nulls: half of the columns are such, and a
+/// shared buffer stays in the cache of the processor.
+static ZEROS: LazyLock<Buffer> = LazyLock::new(|| MutableBuffer::from_len_zeroed(8 * STEP_ROWS).into());
+
+fn all_null<T: ArrowPrimitiveType>(rows: usize) -> ArrayRef {
+    if rows > STEP_ROWS {
+        return Arc::new(PrimitiveArray::<T>::new_null(rows));
+    }
+    let values = ScalarBuffer::new(ZEROS.clone(), 0, rows);
+    let nulls = NullBuffer::new(BooleanBuffer::new(ZEROS.clone(), 0, rows));
+    Arc::new(PrimitiveArray::<T>::new(values, Some(nulls)))
+}
+
 fn nullable<T: ArrowPrimitiveType>(values: ScalarBuffer<T::Native>, valid: BooleanBuffer) -> ArrayRef {
     let set = valid.count_set_bits();
     if set == 0 {
-        return Arc::new(PrimitiveArray::<T>::new_null(values.len()));
+        return all_null::<T>(values.len());
     }
     let nulls = (set < values.len()).then(|| NullBuffer::new(valid));
     Arc::new(PrimitiveArray::<T>::new(values, nulls))
@@ -166,7 +180,7 @@ fn u64_where(values: Vec<u64>, is: impl Fn(u64) -> bool) -> ArrayRef {
 
 fn sparse(rows: usize, values: Sparse<u64>) -> ArrayRef {
     if values.is_empty() {
-        return Arc::new(UInt64Array::new_null(rows));
+        return all_null::<UInt64Type>(rows);
     }
     let mut filled = vec![None; rows];
     values.into_iter().for_each(|(row, value)| filled[row] = Some(value));
@@ -175,7 +189,7 @@ fn sparse(rows: usize, values: Sparse<u64>) -> ArrayRef {
 
 fn sparse_i64(rows: usize, values: &Sparse<u64>) -> ArrayRef {
     if values.is_empty() {
-        return Arc::new(Int64Array::new_null(rows));
+        return all_null::<Int64Type>(rows);
     }
     let mut filled = vec![None; rows];
     values.iter().for_each(|(row, value)| filled[*row] = Some(*value as i64));
@@ -185,7 +199,7 @@ fn sparse_i64(rows: usize, values: &Sparse<u64>) -> ArrayRef {
 /// Column of one of the two numbers in a word.
 fn half_word(rows: usize, words: &Sparse<u64>, of: impl Fn(u64) -> Option<u32>) -> ArrayRef {
     if words.is_empty() {
-        return Arc::new(UInt32Array::new_null(rows));
+        return all_null::<UInt32Type>(rows);
     }
     let mut filled = vec![None; rows];
     words.iter().for_each(|(row, word)| filled[*row] = of(*word));

@@ -68,7 +68,7 @@ use watermarks::Watermarks;
 
 /// Rows merged in one step: enough for efficient columns, few enough that their batches stay in the
 /// cache.
-const STEP_ROWS: usize = 1 << 14;
+pub(crate) const STEP_ROWS: usize = 1 << 14;
 /// When [`STEP_ROWS`] rows wait, they are merged earlier than configured, but not more often than
 /// this.
 const FULL_STEP_EVERY: Duration = Duration::from_millis(1);

@@ -17,11 +17,11 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::statistics::Statistics;
 use std::sync::Arc;
 
-struct Random(fastrand::Rng);
+pub(crate) struct Random(fastrand::Rng);
 
 impl Random {
     /// Prints its seed; takes another from MIOT_SEED.
-    fn new() -> Random {
+    pub(crate) fn new() -> Random {
         let given = std::env::var("MIOT_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(|| u64::from(std::process::id()) << 20 | 1);
         println!("MIOT_SEED={seed}");
@@ -36,7 +36,7 @@ impl Random {
         self.0.u64(..)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0.u64(..bound)
     }
 
@@ -101,7 +101,7 @@ impl Random {
         }
     }
 
-    fn batch(&mut self, rows: usize) -> RecordBatch {
+    pub(crate) fn batch(&mut self, rows: usize) -> RecordBatch {
         let schema = schema::of(Table::Events);
         let columns =
             schema.fields().iter().map(|field| self.column(field.data_type(), field.is_nullable(), rows));

@@ -113,6 +113,17 @@ impl Counts {
         }
     }
 
+    /// Adds the counts of other rows of the part.
+    pub(crate) fn join(&mut self, other: Counts) {
+        self.rows.iter_mut().zip(other.rows).for_each(|(rows, more)| *rows += more);
+        self.ids.iter_mut().zip(other.ids).for_each(|(id, other)| *id = (*id).max(other));
+        self.unranged += other.unranged;
+        self.filtered += other.filtered;
+        for (stream, span) in other.streams {
+            self.add_span(stream, span.first, span.next.saturating_sub(1), span.events);
+        }
+    }
+
     fn add_events(&mut self, batch: &RecordBatch) {
         let [streams, seqs] = ["stream", "seq"].map(|name| column::<UInt64Type>(batch, name));
         let (Some(streams), Some(seqs)) = (streams, seqs) else { return };

@@ -60,6 +60,15 @@ struct RawMessage {
     next: u64,
 }
 
+/// A message whose checksum was not compared yet.
+struct MessageHead {
+    /// The flatbuffer with padding, tag and checksum.
+    meta: Vec<u8>,
+    kind: MessageHeader,
+    /// Range of the body, bytes of the file.
+    body: std::ops::Range<u64>,
+}
+
 impl LiveReader {
     /// Opens a stream; `None` if the file does not exist.
     ///
@@ -90,6 +99,11 @@ impl LiveReader {
     pub fn stop_at_present_end(&mut self) -> Result<(), Error> {
         self.limit = self.file.metadata().map_err(Error::io("read the size of", &self.path))?.len();
         Ok(())
+    }
+
+    /// Limits reading to this offset, bytes.
+    pub(crate) fn stop_at(&mut self, offset: u64) {
+        self.limit = offset;
     }
 
     /// Limits reading to the limit of another reader of the same file.
@@ -176,6 +190,27 @@ impl LiveReader {
         }
     }
 
+    /// Moves to an offset between two messages. Batches before it are skipped unchecked, the schema
+    /// and the dictionaries are read.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Damaged`] if no message begins at the offset.
+    pub(crate) fn skip_batches(&mut self, offset: u64) -> Result<(), Error> {
+        while self.position < offset {
+            match self.head().map_err(Error::io("read", &self.path))? {
+                Ok(head) if head.kind == MessageHeader::RecordBatch => self.position = head.body.end,
+                Ok(_) => {
+                    let whole = self.message().map_err(Error::io("read", &self.path))?;
+                    let whole = whole.map_err(|_| self.damaged_message())?;
+                    self.decode(&whole)?;
+                    self.position = whole.next;
+                }
+                Err(_) => return Err(self.damaged_message()),
+            }
+        }
+        if self.position == offset { Ok(()) } else { Err(self.damaged_message()) }
+    }
+
     /// Returns true if a whole message follows somewhere after the present position. Then the bytes
     /// at the position are damaged, or the system wrote later bytes before earlier ones when power
     /// was lost.
@@ -209,6 +244,22 @@ impl LiveReader {
 
     /// Reads the message at the present position and checks it.
     fn message(&self) -> io::Result<Result<RawMessage, StopReason>> {
+        let MessageHead { meta, body: range, .. } = match self.head()? {
+            Ok(head) => head,
+            Err(stop) => return Ok(Err(stop)),
+        };
+        let mut body = MutableBuffer::from_len_zeroed((range.end - range.start) as usize);
+        self.file.read_exact_at(&mut body, range.start)?;
+        let (flat, check) = meta.split_at(meta.len() - CHECK);
+        let crc = crc32c::crc32c_append(crc32c::crc32c(flat), &body);
+        if check[..4] != CHECK_TAG || check[4..] != crc.to_le_bytes() {
+            return Ok(Err(StopReason::Damaged));
+        }
+        Ok(Ok(RawMessage { meta, body: body.into(), next: range.end }))
+    }
+
+    /// Reads the message at the present position up to its body.
+    fn head(&self) -> io::Result<Result<MessageHead, StopReason>> {
         let end = self.file.metadata()?.len().min(self.limit);
         let left = end.saturating_sub(self.position);
         if left == 0 {
@@ -245,13 +296,8 @@ impl LiveReader {
             let is_cut = check[..4] == CHECK_TAG && body_of(&message) == Some(body_length);
             return Ok(Err(if is_cut { StopReason::Partial } else { StopReason::Damaged }));
         }
-        let mut body = MutableBuffer::from_len_zeroed(body_length as usize);
-        self.file.read_exact_at(&mut body, start)?;
-        let crc = crc32c::crc32c_append(crc32c::crc32c(flat), &body);
-        if check[..4] != CHECK_TAG || check[4..] != crc.to_le_bytes() {
-            return Ok(Err(StopReason::Damaged));
-        }
-        Ok(Ok(RawMessage { meta, body: body.into(), next: start + body_length }))
+        let kind = message.header_type();
+        Ok(Ok(MessageHead { meta, kind, body: start..start + body_length }))
     }
 
     /// Returns why there are fewer bytes than a prefix has.

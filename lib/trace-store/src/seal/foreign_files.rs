@@ -13,6 +13,9 @@ use std::path::Path;
 /// Key of [`ForeignFiles::to_text`] in the metadata of a sealed events file.
 pub(crate) const FILES_KEY: &str = "miot.files";
 
+/// Maximum length of a range of ids that is given up for a range of greater ids.
+const MAX_MOVED: u64 = 1024;
+
 /// Collects the foreign files while a part is sealed.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignFiles {
@@ -20,7 +23,7 @@ pub(crate) struct ForeignFiles {
     /// are nearly all ids of the part, and most rows cost two comparisons.
     new_from: u64,
     new_to: u64,
-    /// Smaller ids that this part defines again.
+    /// Other ids that this part defines.
     redefined: HashSet<u64>,
     /// The last id that was looked up.
     last: u64,
@@ -28,23 +31,28 @@ pub(crate) struct ForeignFiles {
 }
 
 impl ForeignFiles {
-    /// Reads the files that the part defines, from its live stream.
-    pub(crate) fn defined_in(&mut self, files: &Path) -> Result<(), Error> {
+    /// Adds the files that the part defines, from its live stream.
+    pub(crate) fn define_all(&mut self, files: &Path) -> Result<(), Error> {
         let Some(mut reader) = LiveReader::open(Table::Files, files)? else { return Ok(()) };
-        let mut own = Vec::new();
         while let Some(batch) = reader.next_batch()? {
-            own.extend(column::<UInt64Type>(&batch, "file").into_iter().flat_map(|ids| ids.values()));
+            let ids = column::<UInt64Type>(&batch, "file");
+            ids.into_iter().flat_map(|ids| ids.values()).for_each(|id| self.define(*id));
         }
-        own.sort_unstable();
-        own.dedup();
-        self.new_to = own.last().map_or(0, |id| id + 1);
-        self.new_from = self.new_to;
-        while own.last().is_some_and(|id| id + 1 == self.new_from) {
-            self.new_from -= 1;
-            own.pop();
-        }
-        self.redefined = own.into_iter().collect();
         Ok(())
+    }
+
+    /// Adds a file that the part defines.
+    pub(crate) fn define(&mut self, file: u64) {
+        if file > self.new_to && self.new_to - self.new_from <= MAX_MOVED {
+            // The first ids of the part were defined again.
+            self.redefined.extend(self.new_from..self.new_to);
+            (self.new_from, self.new_to) = (file, file);
+        }
+        if file == self.new_to {
+            self.new_to += 1;
+        } else if !(self.new_from..self.new_to).contains(&file) {
+            self.redefined.insert(file);
+        }
     }
 
     /// Adds a batch of events.

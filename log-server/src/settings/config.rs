@@ -59,7 +59,8 @@ pub struct Config {
     #[serde(with = "units::duration")]
     pub clock_uncertainty: Duration,
     /// Memory for events that were received and are not durable. When it is full, nodes that are
-    /// ahead are not read. Default: 512 MiB, minimum: 32 MiB, two frames of maximum size.
+    /// ahead are not read. Durable events that wait for sealing (at most 524,288, about 64 MiB) are
+    /// not included. Default: 512 MiB, minimum: 32 MiB, two frames of maximum size.
     #[serde(with = "units::bytes")]
     pub memory: u64,
     /// Maximum part of [`Config::memory`] for one node; a node that uses it up is not read. If

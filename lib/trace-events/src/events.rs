@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use miot_proto::event::flag;
 use miot_proto::op::{Layer, OpClass, OpInfo, ResultMeaning};
 
-/// Columns that [`Events`] requires, for [`miot_trace_store::Select`].
+/// Columns of all fields of [`Event`], for [`miot_trace_store::Select`].
 pub const COLUMNS: &[&str] = &[
     "time",
     "duration",
@@ -34,6 +34,23 @@ pub const COLUMNS: &[&str] = &[
     "mpi_rank",
     "etypes",
     "type_extent",
+];
+
+/// Columns that [`Events`] requires: enough for analyses of times, sizes and processes, which need
+/// neither files nor offsets. Fields of other columns that a batch does not have are `None` or 0.
+pub const FEWEST_COLUMNS: &[&str] = &[
+    "time",
+    "duration",
+    "node",
+    "process",
+    "pid",
+    "tid",
+    "layer",
+    "op",
+    "result",
+    "stream",
+    "enclosing",
+    "caller_tid",
 ];
 
 /// One completed request.
@@ -174,12 +191,12 @@ pub struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    /// Returns the events of a batch; `None` if the batch does not have [`COLUMNS`].
+    /// Returns the events of a batch; `None` if the batch does not have [`FEWEST_COLUMNS`].
     pub fn of(batch: &'a RecordBatch, names: &'a mut EventNames) -> Option<Events<'a>> {
         let operations = BatchOperations::of(batch)?;
         let layers = operations.layers().iter().map(|name| Layer::from_name(name.unwrap_or(""))).collect();
         let nodes = names.nodes.column(batch)?;
-        let columns = EventColumns::of(batch, COLUMNS).ok()?;
+        let columns = EventColumns::of(batch, FEWEST_COLUMNS).ok()?;
         Some(Events { next: 0, names, columns, operations, layers, nodes })
     }
 

@@ -1,9 +1,8 @@
 //! Requests without a parent: those that a program made itself, not during another request.
 
-use crate::by_id::ById;
+use crate::by_id::{ById, IdSet};
 use crate::events::{Event, EventNames, Events};
 use arrow_array::RecordBatch;
-use std::collections::HashSet;
 
 /// Distinguishes outermost requests from their children: requests made during them in the same
 /// thread, or by a file-system client that serves a traced thread. Each byte that a program
@@ -13,7 +12,7 @@ pub struct Outermost {
     /// Streams seen, so that `traced` is changed once per stream.
     streams: ById<bool>,
     /// Pairs of node and thread.
-    traced: HashSet<(u32, u32)>,
+    traced: IdSet<(u32, u32)>,
 }
 
 impl Outermost {
@@ -37,8 +36,8 @@ pub struct OutermostEvents {
 
 /// Calls `f` with the analysis, each event of a batch and whether the event is an outermost
 /// request. `state` returns the state between batches; it is moved out of the analysis while `f`
-/// runs. Batches must come in the order of the trace. A batch without [`crate::events::COLUMNS`]
-/// has no events.
+/// runs. Batches must come in the order of the trace. A batch without
+/// [`crate::events::FEWEST_COLUMNS`] has no events.
 pub fn each_event<A>(
     analysis: &mut A,
     state: fn(&mut A) -> &mut OutermostEvents,

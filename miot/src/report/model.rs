@@ -15,11 +15,11 @@ use miot_trace_analysis::programs::is_system;
 use miot_trace_analysis::timeline::{Course, Timeline};
 use miot_trace_analysis::{Place, Places, Programs, Report, Summary};
 use miot_trace_events::events::COLUMNS;
-use miot_trace_events::{Event, EventNames, Events, Outermost};
+use miot_trace_events::{Event, EventNames, Events, IdMap, Outermost};
 use miot_trace_store::clocks::{errors, pieces};
 use miot_trace_store::{FileNames, MissingParts, Reader, RemovedParts, Table, UnreadItem};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -173,7 +173,7 @@ struct Moved {
 
 #[derive(Debug, Default)]
 struct Files {
-    by_id: HashMap<u64, Moved>,
+    by_id: IdMap<u64, Moved>,
     grids: usize,
 }
 
@@ -223,7 +223,7 @@ impl Files {
         if shown.iter().any(|file| self.by_id[file].grid.is_none()) {
             self.by_id.retain(|file, _| shown.contains(file));
             self.by_id.values_mut().for_each(|of| of.grid = None);
-            each(source, reader, &mut |_| (), &mut |event, place, outermost| {
+            each(source, reader, names, &mut |_| (), &mut |event, place, outermost| {
                 let of = event.file.filter(|_| outermost).and_then(|file| self.by_id.get_mut(&file));
                 of.into_iter().for_each(|of| Grid::add(&mut of.grid, event, place));
             })?;
@@ -259,11 +259,11 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
         let mut others = |batch: &RecordBatch| {
             // The receiver takes all batches.
             let _ = sender.send(batch.clone());
-            collector.add(batch, &names);
         };
-        each(source, &reader, &mut others, &mut |event, place, outermost| {
+        each(source, &reader, &names, &mut others, &mut |event, place, outermost| {
             timeline.add(event, outermost);
             if outermost {
+                collector.request(event, place, &names);
                 files.add(event, place);
                 spread.request(event);
                 silence.request(event);
@@ -326,16 +326,17 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
 fn each(
     source: &Source,
     reader: &Reader,
+    paths: &FileNames,
     batches: &mut dyn FnMut(&RecordBatch),
     events: &mut dyn FnMut(&Event, &Place, bool),
 ) -> anyhow::Result<()> {
     let (mut names, mut outermost) = (EventNames::default(), Outermost::default());
-    let (mut places, paths) = (Places::default(), reader.files()?);
+    let mut places = Places::default();
     for batch in source.scan(reader, COLUMNS)? {
         let batch = batch?;
         batches(&batch);
         for event in Events::of(&batch, &mut names).into_iter().flatten() {
-            let place = places.of(&event, &paths);
+            let place = places.of(&event, paths);
             events(&event, &place, outermost.is(&event));
         }
     }

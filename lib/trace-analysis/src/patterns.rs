@@ -299,7 +299,7 @@ impl Accesses {
     }
 
     /// Adds events, in order, with the paths of their files. A batch without
-    /// [`miot_trace_events::events::COLUMNS`] adds nothing.
+    /// [`miot_trace_events::events::FILE_COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch, paths: &FileNames) {
         each_event(
             self,

@@ -35,7 +35,6 @@ pub const COLUMNS: &[&str] = &[
     "result",
     "flags",
     "stream",
-    "request",
     "enclosing",
     "caller_tid",
 ];

@@ -80,9 +80,17 @@ pub struct ById<T> {
 
 impl<T: Default> ById<T> {
     /// Returns the value of an id; the default value if the id is new.
+    #[inline]
     pub fn get(&mut self, id: u64) -> &mut T {
         match usize::try_from(id) {
             Ok(index) if index < self.dense.len() => &mut self.dense[index],
+            _ => self.get_beyond(id),
+        }
+    }
+
+    /// Returns the value of an id that is not in the array yet.
+    fn get_beyond(&mut self, id: u64) -> &mut T {
+        match usize::try_from(id) {
             Ok(index) if index < 2 * self.dense.len() + STRIDE => {
                 let before = self.dense.len() as u64;
                 self.dense.resize_with(index + 1, T::default);

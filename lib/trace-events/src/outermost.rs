@@ -17,12 +17,25 @@ pub struct Outermost {
 
 impl Outermost {
     /// Returns true if `event` is an outermost request. Events must come in the order of the trace.
+    #[inline]
     pub fn is(&mut self, event: &Event) -> bool {
-        if !std::mem::replace(self.streams.get(event.stream), true) {
-            self.traced.insert((event.node, event.tid));
-        }
+        self.see_thread(event.stream, event.node, event.tid);
         let is_served = || event.caller.is_some_and(|caller| self.traced.contains(&(event.node, caller)));
         event.enclosing.is_none() && !is_served()
+    }
+
+    /// Adds the event of a row, for which it is not needed whether it is an outermost request.
+    #[inline]
+    pub fn see(&mut self, events: &Events<'_>, row: usize) {
+        let (stream, node, tid) = events.thread(row);
+        self.see_thread(stream, node, tid);
+    }
+
+    #[inline]
+    fn see_thread(&mut self, stream: u64, node: u32, tid: u32) {
+        if !std::mem::replace(self.streams.get(stream), true) {
+            self.traced.insert((node, tid));
+        }
     }
 }
 
@@ -45,9 +58,12 @@ pub fn each_event<A>(
     mut f: impl FnMut(&mut A, &Event, bool),
 ) {
     let OutermostEvents { mut names, mut outermost } = std::mem::take(state(analysis));
-    for event in Events::of(batch, &mut names).into_iter().flatten() {
-        let is_outermost = outermost.is(&event);
-        f(analysis, &event, is_outermost);
+    if let Some(mut events) = Events::of(batch, &mut names) {
+        for row in 0..events.rows() {
+            let event = events.get(row);
+            let is_outermost = outermost.is(&event);
+            f(analysis, &event, is_outermost);
+        }
     }
     *state(analysis) = OutermostEvents { names, outermost };
 }

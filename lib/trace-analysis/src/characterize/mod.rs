@@ -60,7 +60,7 @@ use std::thread;
 use written::Written;
 
 /// Required columns of events.
-pub const COLUMNS: &[&str] = miot_trace_events::events::COLUMNS;
+pub const COLUMNS: &[&str] = miot_trace_events::events::FILE_COLUMNS;
 
 /// File that represents all files whose counters were folded.
 pub const OTHERS: u64 = u64::MAX;
@@ -280,9 +280,9 @@ impl Characterize {
 
     fn read(&mut self, batch: &RecordBatch) {
         let mut names = std::mem::take(&mut self.names);
-        if let Some(events) = Events::of(batch, &mut names) {
-            for event in events {
-                self.event(&event);
+        if let Some(mut events) = Events::of(batch, &mut names) {
+            for row in 0..events.rows() {
+                self.event(&events.get(row));
             }
         }
         self.names = names;

@@ -88,6 +88,10 @@ struct ProgramAccess {
     written: Ranges,
 }
 
+/// A file and the position of its facts, of the program of a process: most requests are to the same
+/// file as the one before.
+type LastFile = Option<(u64, usize)>;
+
 /// What a request is to.
 #[derive(Clone, Copy, Debug)]
 struct Subject {
@@ -114,8 +118,8 @@ pub struct Collector {
     together: Recent<(usize, u64), ProgramAccess>,
     /// Facts by number of the program; those of a program without requests have no span.
     by_program: Vec<ProgramFacts>,
-    /// Facts by process, which become those of its member.
-    by_process: ById<MemberFacts>,
+    /// Facts by process, which become those of its member, and its last file.
+    by_process: ById<(MemberFacts, LastFile)>,
     /// Positions of the facts of a program and file.
     positions: IdMap<(usize, u64), usize>,
     files: Vec<FileFacts>,
@@ -151,7 +155,7 @@ impl Collector {
     }
 
     /// Adds events, in order, with the paths of their files. A batch without
-    /// [`miot_trace_events::events::COLUMNS`] adds nothing.
+    /// [`miot_trace_events::events::FILE_COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch, paths: &FileNames) {
         each_event(
             self,
@@ -174,7 +178,12 @@ impl Collector {
             return;
         }
         let member = self.programs.member(event.process);
-        let Some(position) = self.position(event, file, member, paths) else {
+        let last = self.by_process.get(event.process).1;
+        let position = match last {
+            Some((last, position)) if last == file => Some(position),
+            _ => self.position(event, file, member, paths),
+        };
+        let Some(position) = position else {
             self.files_left_out += 1;
             return;
         };
@@ -183,7 +192,8 @@ impl Collector {
             self.by_program.resize_with(member.program + 1, ProgramFacts::default);
         }
         Span::join(&mut self.by_program[member.program].span, event.begin, event.end);
-        let of = self.by_process.get(event.process);
+        let (of, last) = self.by_process.get(event.process);
+        *last = Some((file, position));
         of.requests += 1;
         of.time = of.time.saturating_add(event.duration());
         of.bytes = of.bytes.saturating_add(event.moved());
@@ -371,7 +381,7 @@ impl Collector {
     /// Returns the findings of the rules.
     #[must_use]
     pub fn finish(mut self, paths: &FileNames) -> Findings {
-        for (process, of) in self.by_process.into_sorted().filter(|(_, of)| of.requests > 0) {
+        for (process, (of, _)) in self.by_process.into_sorted().filter(|(_, (of, _))| of.requests > 0) {
             let Member { program, member } = self.programs.member(process);
             self.by_program[program].members.entry(member).or_default().add(&of);
         }

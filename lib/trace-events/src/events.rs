@@ -53,8 +53,8 @@ pub const FEWEST_COLUMNS: &[&str] = &[
     "caller_tid",
 ];
 
-/// Columns of analyses of files and of the bytes in them: [`COLUMNS`] without the numbers of requests
-/// and ranks.
+/// Columns of analyses of files and of the bytes in them: [`COLUMNS`] without the numbers of
+/// requests and ranks.
 pub const FILE_COLUMNS: &[&str] = &[
     "time",
     "duration",

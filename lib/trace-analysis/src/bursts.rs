@@ -19,6 +19,7 @@ use miot_trace_events::outermost::{OutermostEvents, each_outermost};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// One minute, as in the study of Carns et al.
 pub const INTERVAL: u64 = 60_000_000_000;
@@ -132,6 +133,8 @@ pub struct Spread {
     intervals: BTreeMap<i64, Interval>,
     /// Interval in which the last request ended. Most requests need no other.
     current: (i64, Interval),
+    /// Times of this interval, nanoseconds since 1970; empty after a change of the intervals.
+    covered: Range<i64>,
     times: Option<(i64, i64)>,
 }
 
@@ -150,11 +153,13 @@ impl Spread {
             most: most.max(4),
             intervals: BTreeMap::new(),
             current: (0, Interval::default()),
+            covered: 0..0,
             times: None,
         }
     }
 
-    /// Adds events, in order. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
+    /// Adds events, in order. A batch without [`miot_trace_events::events::FEWEST_COLUMNS`] adds
+    /// nothing.
     pub fn add(&mut self, batch: &RecordBatch) {
         each_outermost(self, |analysis| &mut analysis.events, batch, Self::request);
     }
@@ -174,12 +179,16 @@ impl Spread {
             OpClass::Copy => (moved, moved),
             OpClass::Sync | OpClass::Meta => (0, 0),
         };
+        let last = end.saturating_sub(1).max(begin);
+        if self.covered.contains(&begin) && self.covered.contains(&last) {
+            return self.current.1.merge(&Interval { begin: 0, read, written, requests: 1 });
+        }
         // A request over very many intervals would take time proportional to their number.
         let longest = (self.most as i64 / 8).max(4);
-        while self.last_of(event).saturating_sub(begin.div_euclid(self.interval)) >= longest {
+        while last.div_euclid(self.interval).saturating_sub(begin.div_euclid(self.interval)) >= longest {
             self.double();
         }
-        let (from, to) = (begin.div_euclid(self.interval), self.last_of(event));
+        let (from, to) = (begin.div_euclid(self.interval), last.div_euclid(self.interval));
         if from == to {
             return self.put(to, Interval { begin: 0, read, written, requests: 1 });
         }
@@ -201,17 +210,15 @@ impl Spread {
         self.bound();
     }
 
-    /// Returns the interval of the last nanosecond of a request.
-    fn last_of(&self, event: &Event) -> i64 {
-        event.end.saturating_sub(1).max(event.begin).div_euclid(self.interval)
-    }
-
     fn put(&mut self, number: i64, part: Interval) {
         if self.current.0 != number {
             self.settle();
             self.current.0 = number;
             self.bound();
         }
+        let begin = self.current.0.checked_mul(self.interval);
+        let end = begin.and_then(|begin| begin.checked_add(self.interval));
+        self.covered = begin.zip(end).map_or(0..0, |(begin, end)| begin..end);
         self.current.1.merge(&part);
     }
 
@@ -230,6 +237,7 @@ impl Spread {
 
     fn double(&mut self) {
         self.settle();
+        self.covered = 0..0;
         self.current.0 = self.current.0.div_euclid(2);
         self.interval = self.interval.saturating_mul(2);
         let mut merged: BTreeMap<i64, Interval> = BTreeMap::new();

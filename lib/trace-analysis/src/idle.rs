@@ -9,10 +9,8 @@
 //! those that move no data. Only outermost requests count, see [`miot_trace_events::Outermost`].
 
 use crate::bursts::{Bursts, Interval};
-use arrow_array::RecordBatch;
 use miot_proto::op::Layer;
 use miot_trace_events::Event;
-use miot_trace_events::outermost::{OutermostEvents, each_outermost};
 use serde::Serialize;
 
 /// Percentage of the peak below which an interval is idle (Carns et al., section IV).
@@ -115,7 +113,6 @@ pub struct AtLeast {
 /// Collects the times without requests.
 #[derive(Debug)]
 pub struct Silence {
-    events: OutermostEvents,
     shortest: u64,
     most: usize,
     /// Disjoint times with requests in order, at least `shortest` apart.
@@ -130,13 +127,7 @@ impl Default for Silence {
 
 impl Silence {
     pub(crate) fn bounded(shortest: u64, most: usize) -> Silence {
-        let (events, busy) = (OutermostEvents::default(), Vec::new());
-        Silence { events, shortest: shortest.max(1), most: most.max(2), busy }
-    }
-
-    /// Adds events, in order. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
-    pub fn add(&mut self, batch: &RecordBatch) {
-        each_outermost(self, |analysis| &mut analysis.events, batch, Self::request);
+        Silence { shortest: shortest.max(1), most: most.max(2), busy: Vec::new() }
     }
 
     /// Adds an outermost request.

@@ -7,10 +7,10 @@ use arrow_array::RecordBatch;
 use miot_proto::op::{ArgMeaning, Layer, OpClass, OpInfo, ResultMeaning};
 use miot_trace_events::link::{Linker, Request, Tree};
 use miot_trace_events::operations::{BatchOperations, OperationTable};
-use miot_trace_events::{EventColumns, NodeNumbers};
+use miot_trace_events::{EventColumns, IdMap, NodeNumbers};
 use parents::Parents;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Required columns of events.
 pub const COLUMNS: &[&str] = &[
@@ -112,7 +112,7 @@ pub struct Layers {
     complete: Vec<Tree<Call>>,
     parents: Parents,
     /// Tallies by operation of the parent and operation of the request.
-    calls: HashMap<(Option<usize>, usize), Tally>,
+    calls: IdMap<(Option<usize>, usize), Tally>,
 }
 
 impl Default for Layers {
@@ -123,7 +123,7 @@ impl Default for Layers {
             linker: Linker::new(WAITING),
             complete: Vec::new(),
             parents: Parents::default(),
-            calls: HashMap::new(),
+            calls: IdMap::default(),
         }
     }
 }
@@ -198,7 +198,7 @@ impl Layers {
     }
 }
 
-fn count(calls: &mut HashMap<(Option<usize>, usize), Tally>, above: Option<usize>, tree: &Tree<Call>) {
+fn count(calls: &mut IdMap<(Option<usize>, usize), Tally>, above: Option<usize>, tree: &Tree<Call>) {
     let (operation, tally) = tree.value;
     calls.entry((above, operation)).or_default().add(&tally);
     tree.children.iter().for_each(|child| count(calls, Some(operation), child));

@@ -37,8 +37,8 @@ use crate::programs::{LeftOut, Member, Program, Programs, SystemFiles};
 use crate::recent::Recent;
 use arrow_array::RecordBatch;
 use miot_proto::op::{Layer, OpClass};
-use miot_trace_events::Event;
 use miot_trace_events::outermost::{OutermostEvents, each_event};
+use miot_trace_events::{ById, Event, IdMap, IdSet};
 use miot_trace_store::FileNames;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -239,7 +239,7 @@ pub struct Stride {
 #[derive(Debug)]
 enum Sharers {
     One(u64),
-    Many(HashSet<u64>),
+    Many(IdSet<u64>),
 }
 
 /// Accesses of a program to a file.
@@ -262,8 +262,9 @@ pub struct Accesses {
     places: Places,
     programs: Programs,
     system_files: SystemFiles,
-    files: HashMap<(usize, u64), Access>,
-    members: HashMap<Member, u64>,
+    files: IdMap<(usize, u64), Access>,
+    /// Bytes by process, which become those of its member.
+    by_process: ById<u64>,
     /// Begin and end of the last access, by process, file and direction.
     positions: Recent<(u64, u64, bool), Option<(i64, i64)>>,
     sharers: usize,
@@ -281,8 +282,8 @@ impl Accesses {
             places: Places::default(),
             programs,
             system_files: SystemFiles::default(),
-            files: HashMap::new(),
-            members: HashMap::new(),
+            files: IdMap::default(),
+            by_process: ById::default(),
             positions: Recent::new(POSITIONS),
             sharers: 0,
             files_left_out: HashSet::new(),
@@ -298,7 +299,7 @@ impl Accesses {
     }
 
     /// Adds events, in order, with the paths of their files. A batch without
-    /// [`miot_trace_events::events::COLUMNS`] adds nothing.
+    /// [`miot_trace_events::events::FILE_COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch, paths: &FileNames) {
         each_event(
             self,
@@ -349,7 +350,7 @@ impl Accesses {
             }
             return;
         }
-        let bytes = self.members.entry(member).or_default();
+        let bytes = self.by_process.get(event.process);
         *bytes = bytes.saturating_add(moved);
         let access = self.files.entry(key).or_insert_with(|| Access::of(member.member));
         let sum = if is_write { &mut access.written } else { &mut access.read };
@@ -357,7 +358,7 @@ impl Accesses {
         access.accesses += 1;
         match &mut access.sharers {
             Sharers::One(one) if *one == member.member => {}
-            Sharers::One(one) => access.sharers = Sharers::Many([*one, member.member].into()),
+            Sharers::One(one) => access.sharers = Sharers::Many([*one, member.member].into_iter().collect()),
             Sharers::Many(many) if self.sharers < SHARERS => {
                 self.sharers += usize::from(many.insert(member.member));
             }
@@ -385,9 +386,14 @@ impl Accesses {
 
     /// Returns the result, with at most `files` files.
     #[must_use]
-    pub fn finish(self, paths: &FileNames, files: usize) -> Patterns {
+    pub fn finish(mut self, paths: &FileNames, files: usize) -> Patterns {
+        let mut members: HashMap<Member, u64> = HashMap::new();
+        for (process, bytes) in self.by_process.into_sorted().filter(|(_, bytes)| *bytes > 0) {
+            let of = members.entry(self.programs.member(process)).or_default();
+            *of = of.saturating_add(bytes);
+        }
         let mut by_program: HashMap<usize, Tally> = HashMap::new();
-        for (member, bytes) in &self.members {
+        for (member, bytes) in &members {
             by_program.entry(member.program).or_default().member(member.member, *bytes);
         }
         let mut rows: Vec<(&(usize, u64), &Access)> = self.files.iter().collect();

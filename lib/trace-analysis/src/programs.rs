@@ -55,7 +55,7 @@ struct Key {
 pub struct Programs {
     numbers: HashMap<Key, usize>,
     programs: Vec<Program>,
-    members: HashMap<u64, Member>,
+    members: ById<Option<Member>>,
 }
 
 impl Programs {
@@ -98,7 +98,7 @@ impl Programs {
             self.programs.len() - 1
         });
         let member = Member { program: number, member: rank.map_or(process, u64::from) };
-        if self.members.insert(process, member).is_none() {
+        if self.members.get(process).replace(member).is_none() {
             let members = &mut self.programs[number].members;
             // Ranks count from 0, and each of them takes part even without requests.
             *members = rank.map_or(*members + 1, |rank| (*members).max(u64::from(rank) + 1));
@@ -109,8 +109,8 @@ impl Programs {
     /// Returns the member of a process. A process that the trace does not describe belongs to a
     /// program without a name.
     pub fn member(&mut self, process: u64) -> Member {
-        match self.members.get(&process) {
-            Some(member) => *member,
+        match *self.members.get(process) {
+            Some(member) => member,
             None => self.put(process, None, Key::default()),
         }
     }

@@ -1,6 +1,6 @@
 //! Values by key in bounded memory: those that were not used recently are dropped.
 
-use std::collections::HashMap;
+use miot_trace_events::IdMap;
 use std::hash::Hash;
 
 /// Map of between `most` and twice `most` values, which include those of the last `most` different
@@ -8,13 +8,13 @@ use std::hash::Hash;
 #[derive(Debug)]
 pub(crate) struct Recent<K, V> {
     most: usize,
-    young: HashMap<K, V>,
-    old: HashMap<K, V>,
+    young: IdMap<K, V>,
+    old: IdMap<K, V>,
 }
 
 impl<K: Eq + Hash + Copy, V: Default> Recent<K, V> {
     pub(crate) fn new(most: usize) -> Recent<K, V> {
-        Recent { most: most.max(1), young: HashMap::new(), old: HashMap::new() }
+        Recent { most: most.max(1), young: IdMap::default(), old: IdMap::default() }
     }
 
     /// Returns the value of a key; the default value if it is new or was dropped.

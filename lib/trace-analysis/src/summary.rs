@@ -15,9 +15,8 @@ use arrow_array::types::UInt64Type;
 use hdrhistogram::Histogram;
 use miot_proto::event::flag;
 use miot_proto::op::{OpClass, ResultMeaning};
-use miot_trace_events::ById;
 use miot_trace_events::operations::{BatchOperations, OperationTable};
-use miot_trace_events::{EventColumns, NodeNumbers};
+use miot_trace_events::{ById, EventColumns, IdSet, NodeNumbers};
 use miot_trace_store::FileNames;
 use std::collections::{BTreeMap, HashSet};
 
@@ -36,7 +35,6 @@ pub const COLUMNS: &[&str] = &[
     "result",
     "flags",
     "stream",
-    "request",
     "enclosing",
     "caller_tid",
 ];
@@ -118,7 +116,7 @@ pub struct Summary {
     streams: ById<bool>,
     threads: HashSet<(u64, u32)>,
     /// Pairs of node and thread.
-    traced: HashSet<(u32, u32)>,
+    traced: IdSet<(u32, u32)>,
     nodes: NodeNumbers,
     total: Tally,
     events: u64,

@@ -28,7 +28,7 @@ impl From<MissingColumn> for std::io::Error {
 /// A column of numbers.
 #[derive(Debug)]
 pub struct NumberColumn<'a, T: ArrowPrimitiveType> {
-    /// Empty if the batch does not have the column.
+    /// Empty if the batch does not have the column, or only nulls.
     values: &'a [T::Native],
     nulls: Option<&'a NullBuffer>,
 }
@@ -36,6 +36,10 @@ pub struct NumberColumn<'a, T: ArrowPrimitiveType> {
 impl<'a, T: ArrowPrimitiveType> NumberColumn<'a, T> {
     fn find(batch: &'a RecordBatch, name: &str) -> Option<NumberColumn<'a, T>> {
         let array = batch.column_by_name(name)?.as_primitive_opt::<T>()?;
+        if array.null_count() == array.len() {
+            // Looking at every null would take longer.
+            return Some(NumberColumn::empty());
+        }
         Some(NumberColumn {
             values: array.values(),
             nulls: array.nulls().filter(|nulls| nulls.null_count() > 0),
@@ -64,7 +68,7 @@ impl<'a, T: ArrowPrimitiveType> NumberColumn<'a, T> {
     }
 
     /// Returns the values of all rows. Values of null rows are undefined. Empty if the batch does
-    /// not have the column.
+    /// not have the column, or only nulls.
     #[must_use]
     pub fn values(&self) -> &'a [T::Native] {
         self.values

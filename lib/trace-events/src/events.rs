@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use miot_proto::event::flag;
 use miot_proto::op::{Layer, OpClass, OpInfo, ResultMeaning};
 
-/// Columns that [`Events`] requires, for [`miot_trace_store::Select`].
+/// Columns of all fields of [`Event`], for [`miot_trace_store::Select`].
 pub const COLUMNS: &[&str] = &[
     "time",
     "duration",
@@ -32,6 +32,50 @@ pub const COLUMNS: &[&str] = &[
     "cpu_time",
     "caller_tid",
     "mpi_rank",
+    "etypes",
+    "type_extent",
+];
+
+/// Columns that [`Events`] requires: enough for analyses of times, sizes and processes, which need
+/// neither files nor offsets. Fields of other columns that a batch does not have are `None` or 0.
+pub const FEWEST_COLUMNS: &[&str] = &[
+    "time",
+    "duration",
+    "node",
+    "process",
+    "pid",
+    "tid",
+    "layer",
+    "op",
+    "result",
+    "stream",
+    "enclosing",
+    "caller_tid",
+];
+
+/// Columns of analyses of files and of the bytes in them: [`COLUMNS`] without the numbers of
+/// requests and ranks.
+pub const FILE_COLUMNS: &[&str] = &[
+    "time",
+    "duration",
+    "node",
+    "process",
+    "pid",
+    "tid",
+    "layer",
+    "op",
+    "file",
+    "file2",
+    "handle",
+    "offset",
+    "length",
+    "arg",
+    "result",
+    "flags",
+    "stream",
+    "enclosing",
+    "cpu_time",
+    "caller_tid",
     "etypes",
     "type_extent",
 ];
@@ -161,7 +205,7 @@ impl EventNames {
     }
 }
 
-/// Iterator over the events of a batch.
+/// The events of a batch, also as an iterator.
 #[derive(Debug)]
 pub struct Events<'a> {
     next: usize,
@@ -170,22 +214,81 @@ pub struct Events<'a> {
     operations: BatchOperations<'a>,
     /// Layer by its key in the batch.
     layers: Vec<Option<Layer>>,
+    /// Number and entry of an operation, by the keys of its layer and itself.
+    known: Vec<Option<(usize, Option<&'static OpInfo>)>>,
     nodes: NodeColumn<'a>,
 }
 
 impl<'a> Events<'a> {
-    /// Returns the events of a batch; `None` if the batch does not have [`COLUMNS`].
+    /// Returns the events of a batch; `None` if the batch does not have [`FEWEST_COLUMNS`].
     pub fn of(batch: &'a RecordBatch, names: &'a mut EventNames) -> Option<Events<'a>> {
         let operations = BatchOperations::of(batch)?;
-        let layers = operations.layers().iter().map(|name| Layer::from_name(name.unwrap_or(""))).collect();
+        let layers: Vec<_> =
+            operations.layers().iter().map(|name| Layer::from_name(name.unwrap_or(""))).collect();
+        let known = vec![None; layers.len() * operations.op_keys()];
         let nodes = names.nodes.column(batch)?;
-        let columns = EventColumns::of(batch, COLUMNS).ok()?;
-        Some(Events { next: 0, names, columns, operations, layers, nodes })
+        let columns = EventColumns::of(batch, FEWEST_COLUMNS).ok()?;
+        Some(Events { next: 0, names, columns, operations, layers, known, nodes })
     }
 
-    fn get(&mut self, row: usize) -> Event {
+    /// Returns the number of events.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.columns.rows()
+    }
+
+    /// Returns the file of an event; see [`Event::file`].
+    #[inline]
+    #[must_use]
+    pub fn file(&self, row: usize) -> Option<u64> {
+        self.columns.file.get(row)
+    }
+
+    /// Returns the layer of an event; see [`Event::layer`].
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[inline]
+    #[must_use]
+    pub fn layer(&self, row: usize) -> Option<Layer> {
+        self.layers.get(self.operations.keys(row).0).copied().flatten()
+    }
+
+    /// Returns the stream, the number of the node and the thread of an event.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[inline]
+    pub(crate) fn thread(&self, row: usize) -> (u64, u32, u32) {
+        (self.columns.stream.value(row), self.nodes.number(row), self.columns.tid.value(row))
+    }
+
+    /// Returns the number and the entry of the operation of a row.
+    #[inline]
+    fn operation(&mut self, row: usize) -> (usize, Option<&'static OpInfo>) {
+        let (layer, op) = self.operations.keys(row);
+        match self.known.get(layer * self.operations.op_keys() + op) {
+            Some(Some(known)) => *known,
+            _ => self.new_operation(row),
+        }
+    }
+
+    fn new_operation(&mut self, row: usize) -> (usize, Option<&'static OpInfo>) {
+        let (layer, op) = self.operations.keys(row);
+        let number = self.names.operations.number(&mut self.operations, row);
+        let known = (number, self.names.operations.get(number).info);
+        self.known[layer * self.operations.op_keys() + op] = Some(known);
+        known
+    }
+
+    /// Returns the event of a row.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[inline]
+    pub fn get(&mut self, row: usize) -> Event {
+        let (op, info) = self.operation(row);
         let columns = &self.columns;
-        let op = self.names.operations.number(&mut self.operations, row);
         let end = columns.time.value(row);
         Event {
             begin: end.saturating_sub(columns.duration.value(row).max(0)),
@@ -196,8 +299,8 @@ impl<'a> Events<'a> {
             tid: columns.tid.value(row),
             stream: columns.stream.value(row),
             op,
-            layer: self.layers.get(self.operations.layer(row)).copied().flatten(),
-            info: self.names.operations.get(op).info,
+            layer: self.layer(row),
+            info,
             file: columns.file.get(row),
             file2: columns.file2.get(row),
             handle: columns.handle.get(row),

@@ -15,7 +15,7 @@
 //! | [`format`] | output formats that several commands share |
 //! | [`text`] | times, durations, lines and tables for people |
 //! | [`print`] | rows as text, JSON lines or CSV |
-//! | [`by_id`] | values by dense id |
+//! | [`by_id`] | values by id |
 //! | [`testing`] | events and batches for tests (feature `testing`) |
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
@@ -36,7 +36,7 @@ pub mod testing;
 pub mod text;
 pub mod view;
 
-pub use by_id::ById;
+pub use by_id::{ById, IdMap, IdSet};
 pub use columns::{EventColumns, MissingColumn};
 pub use events::{Event, EventNames, Events};
 pub use format::{Format, TextOrJson};

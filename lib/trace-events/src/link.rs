@@ -16,10 +16,10 @@
 //! where a non-blocking request ends after others that began later. There, children wait until
 //! there are too many of them.
 
+use crate::by_id::{IdMap, IdSet};
 use crate::columns::EventColumns;
 use miot_proto::event::flag;
 use miot_proto::op::Layer;
-use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// Maximum depth of a tree. Deeper requests, which only a broken producer records, become separate
@@ -133,9 +133,9 @@ struct Waiting<T> {
 #[derive(Debug)]
 pub struct Linker<T> {
     /// Waiting requests by node and thread.
-    threads: HashMap<(u32, u32), Waiting<T>>,
+    threads: IdMap<(u32, u32), Waiting<T>>,
     /// Nodes and processes with MPI-IO, and the threads for which they have made requests.
-    mpi: HashMap<(u32, u64), HashSet<u32>>,
+    mpi: IdMap<(u32, u64), IdSet<u32>>,
     waiting: usize,
     most: usize,
 }
@@ -145,7 +145,7 @@ impl<T> Linker<T> {
     /// returned without their parents.
     #[must_use]
     pub fn new(most: usize) -> Linker<T> {
-        Linker { threads: HashMap::new(), mpi: HashMap::new(), waiting: 0, most }
+        Linker { threads: IdMap::default(), mpi: IdMap::default(), waiting: 0, most }
     }
 
     /// Adds the next request in order of completion, and appends complete trees to `out`.

@@ -97,6 +97,22 @@ impl<'a> BatchOperations<'a> {
         self.layer_names
     }
 
+    /// Returns the keys of the layer and the operation of a row.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[inline]
+    #[must_use]
+    pub fn keys(&self, row: usize) -> (usize, usize) {
+        (self.layers.keys().values()[row] as usize, self.ops.keys().values()[row] as usize)
+    }
+
+    /// Returns the number of keys of operations.
+    #[must_use]
+    pub fn op_keys(&self) -> usize {
+        self.op_names.len()
+    }
+
     /// Returns the key of the layer of a row.
     ///
     /// # Panics

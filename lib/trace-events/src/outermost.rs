@@ -1,9 +1,8 @@
 //! Requests without a parent: those that a program made itself, not during another request.
 
-use crate::by_id::ById;
+use crate::by_id::{ById, IdSet};
 use crate::events::{Event, EventNames, Events};
 use arrow_array::RecordBatch;
-use std::collections::HashSet;
 
 /// Distinguishes outermost requests from their children: requests made during them in the same
 /// thread, or by a file-system client that serves a traced thread. Each byte that a program
@@ -13,17 +12,30 @@ pub struct Outermost {
     /// Streams seen, so that `traced` is changed once per stream.
     streams: ById<bool>,
     /// Pairs of node and thread.
-    traced: HashSet<(u32, u32)>,
+    traced: IdSet<(u32, u32)>,
 }
 
 impl Outermost {
     /// Returns true if `event` is an outermost request. Events must come in the order of the trace.
+    #[inline]
     pub fn is(&mut self, event: &Event) -> bool {
-        if !std::mem::replace(self.streams.get(event.stream), true) {
-            self.traced.insert((event.node, event.tid));
-        }
+        self.see_thread(event.stream, event.node, event.tid);
         let is_served = || event.caller.is_some_and(|caller| self.traced.contains(&(event.node, caller)));
         event.enclosing.is_none() && !is_served()
+    }
+
+    /// Adds the event of a row, for which it is not needed whether it is an outermost request.
+    #[inline]
+    pub fn see(&mut self, events: &Events<'_>, row: usize) {
+        let (stream, node, tid) = events.thread(row);
+        self.see_thread(stream, node, tid);
+    }
+
+    #[inline]
+    fn see_thread(&mut self, stream: u64, node: u32, tid: u32) {
+        if !std::mem::replace(self.streams.get(stream), true) {
+            self.traced.insert((node, tid));
+        }
     }
 }
 
@@ -37,8 +49,8 @@ pub struct OutermostEvents {
 
 /// Calls `f` with the analysis, each event of a batch and whether the event is an outermost
 /// request. `state` returns the state between batches; it is moved out of the analysis while `f`
-/// runs. Batches must come in the order of the trace. A batch without [`crate::events::COLUMNS`]
-/// has no events.
+/// runs. Batches must come in the order of the trace. A batch without
+/// [`crate::events::FEWEST_COLUMNS`] has no events.
 pub fn each_event<A>(
     analysis: &mut A,
     state: fn(&mut A) -> &mut OutermostEvents,
@@ -46,9 +58,12 @@ pub fn each_event<A>(
     mut f: impl FnMut(&mut A, &Event, bool),
 ) {
     let OutermostEvents { mut names, mut outermost } = std::mem::take(state(analysis));
-    for event in Events::of(batch, &mut names).into_iter().flatten() {
-        let is_outermost = outermost.is(&event);
-        f(analysis, &event, is_outermost);
+    if let Some(mut events) = Events::of(batch, &mut names) {
+        for row in 0..events.rows() {
+            let event = events.get(row);
+            let is_outermost = outermost.is(&event);
+            f(analysis, &event, is_outermost);
+        }
     }
     *state(analysis) = OutermostEvents { names, outermost };
 }

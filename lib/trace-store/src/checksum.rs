@@ -13,9 +13,11 @@ use crate::carried::value;
 use crate::error::Error;
 use crate::event_file::PAGE_ROWS;
 use arrow_array::RecordBatch;
+use bytes::{Buf as _, Bytes, BytesMut};
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, ParquetMetaData, RowGroupMetaData};
+use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::statistics::Statistics;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -29,6 +31,9 @@ const CHECKSUMS_KEY: &str = "miot.checksums";
 const GROUPS_KEY: &str = "miot.groups";
 /// Bytes read at a time.
 const BUFFER: usize = 256 << 10;
+/// Maximum number of bytes of a row group that is kept in memory. A row group of events has a third
+/// of it.
+const MOST_IN_MEMORY: usize = 64 << 20;
 
 /// Writer of a file from its start, with checksums of the whole file and of the bytes since the
 /// last row group.
@@ -262,13 +267,11 @@ impl FileChecksums {
 
     /// Returns true if a row group has the bytes that were written, at the offsets of the metadata.
     pub(crate) fn is_good(&self, path: &Path, file: &File, group: usize) -> Result<bool, Error> {
-        let Some(group) = self.groups.get(group) else { return Ok(false) };
-        if !group.has_offsets {
-            return Ok(false);
-        }
-        let Some((from, end, expected)) = group.bytes else { return Ok(true) };
+        let Some(sums) = self.groups.get(group).filter(|group| group.has_offsets) else { return Ok(false) };
+        let Some((from, end, expected)) = sums.bytes else { return Ok(true) };
         let most = usize::try_from(end - from).map_or(BUFFER, |length| length.min(BUFFER));
-        let (mut buffer, mut at, mut crc) = (vec![0; most], from, 0);
+        let mut buffer = vec![0; most];
+        let (mut at, mut crc) = (from, 0);
         while at < end {
             let most = usize::try_from(end - at).map_or(buffer.len(), |left| left.min(buffer.len()));
             let read = file.read_at(&mut buffer[..most], at).map_err(Error::io("read", path))?;
@@ -279,6 +282,92 @@ impl FileChecksums {
             at += read as u64;
         }
         Ok(at == end && crc == expected)
+    }
+
+    /// Reads a row group and verifies what was read, so that it is read only once. `spare` is
+    /// memory of an earlier row group, which is used again.
+    pub(crate) fn read(
+        &self,
+        path: &Path,
+        file: &File,
+        group: usize,
+        spare: BytesMut,
+    ) -> Result<CheckedGroup, Error> {
+        let bytes = self.groups.get(group).and_then(|group| group.bytes);
+        let length = bytes.and_then(|(from, end, _)| usize::try_from(end - from).ok());
+        let (Some((from, _, expected)), Some(length @ ..=MOST_IN_MEMORY)) = (bytes, length) else {
+            let is_good = self.is_good(path, file, group)?;
+            return Ok(if is_good { CheckedGroup::InFile } else { CheckedGroup::Damaged });
+        };
+        if !self.groups[group].has_offsets {
+            return Ok(CheckedGroup::Damaged);
+        }
+        let mut buffer = spare;
+        buffer.resize(length, 0);
+        let (mut at, mut crc) = (0, 0);
+        // In pieces, whose checksum is computed while they are in the cache.
+        while at < length {
+            let end = length.min(at + BUFFER);
+            let read =
+                file.read_at(&mut buffer[at..end], from + at as u64).map_err(Error::io("read", path))?;
+            if read == 0 {
+                return Ok(CheckedGroup::Damaged);
+            }
+            crc = crc32c::crc32c_append(crc, &buffer[at..at + read]);
+            at += read;
+        }
+        let bytes = GroupBytes { begin: from, bytes: buffer.freeze() };
+        Ok(if crc == expected { CheckedGroup::InMemory(bytes) } else { CheckedGroup::Damaged })
+    }
+}
+
+/// Result of reading a row group.
+#[derive(Debug)]
+pub(crate) enum CheckedGroup {
+    /// It does not have the bytes that were written.
+    Damaged,
+    /// It has them. It was not kept, because it is too large or has no checksum.
+    InFile,
+    /// It has them.
+    InMemory(GroupBytes),
+}
+
+/// Bytes of a row group, at their offset in the file.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupBytes {
+    begin: u64,
+    pub(crate) bytes: Bytes,
+}
+
+impl GroupBytes {
+    /// Returns the bytes from an offset of the file on.
+    fn from(&self, start: u64) -> Result<Bytes, ParquetError> {
+        let at = start.checked_sub(self.begin).and_then(|at| usize::try_from(at).ok());
+        let at = at.filter(|at| *at <= self.bytes.len());
+        at.map(|at| self.bytes.slice(at..))
+            .ok_or_else(|| ParquetError::EOF(format!("offset {start} is outside of the row group")))
+    }
+}
+
+impl Length for GroupBytes {
+    fn len(&self) -> u64 {
+        self.begin + self.bytes.len() as u64
+    }
+}
+
+impl ChunkReader for GroupBytes {
+    type T = bytes::buf::Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        Ok(self.from(start)?.reader())
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let bytes = self.from(start)?;
+        if length > bytes.len() {
+            return Err(ParquetError::EOF(format!("{length} bytes at {start} are outside of the row group")));
+        }
+        Ok(bytes.slice(..length))
     }
 }
 

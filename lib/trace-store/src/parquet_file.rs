@@ -1,12 +1,13 @@
 //! Sealed files: their properties, and reading them.
 
-use crate::checksum::{self, FileChecksums};
+use crate::checksum::{self, CheckedGroup, FileChecksums};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::schema::{self, Table};
 use crate::unread_log::OnDamage;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
+use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
@@ -15,6 +16,7 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, ParquetMetaData, RowGroupMetaData, SortingColumn};
 use parquet::file::properties::WriterProperties;
+use parquet::file::reader::ChunkReader;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use std::sync::Arc;
 /// row group.
 pub(crate) const ROW_GROUP_ROWS: usize = 1 << 20;
 /// Rows of a batch that is read.
-pub(crate) const BATCH_ROWS: usize = 1 << 16;
+pub(crate) const BATCH_ROWS: usize = 1 << 14;
 /// Key of the schema version in the metadata of a file.
 pub(crate) const SCHEMA_KEY: &str = "miot.schema";
 
@@ -109,6 +111,8 @@ pub(crate) struct Batches {
     groups: std::vec::IntoIter<usize>,
     /// The row group being read, and the number of its remaining rows.
     reader: Option<(ParquetRecordBatchReader, u64)>,
+    /// Bytes of the row group being read.
+    bytes: Bytes,
     tolerant: Option<(Layout, OnDamage)>,
 }
 
@@ -130,6 +134,7 @@ impl Batches {
             mask,
             groups,
             reader: None,
+            bytes: Bytes::new(),
             tolerant: None,
         })
     }
@@ -176,17 +181,34 @@ impl Batches {
 
     fn begin(&mut self, group: usize) -> Result<(), Error> {
         let damaged = |path, reason: String| Err(Error::damaged(path, format!("row group {group} {reason}")));
-        if !self.sums.is_good(&self.path, &self.file, group)? {
-            return damaged(&self.path, "is not what was written".to_owned());
-        }
-        let file = self.file.try_clone().map_err(Error::io("open", &self.path))?;
-        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
-        let builder = builder.with_batch_size(BATCH_ROWS).with_projection(self.mask.clone());
-        match builder.with_row_groups(vec![group]).build() {
+        // The previous row group was decoded: its memory is free again.
+        let spare = std::mem::take(&mut self.bytes).try_into_mut().unwrap_or_default();
+        let reader = match self.sums.read(&self.path, &self.file, group, spare)? {
+            CheckedGroup::Damaged => return damaged(&self.path, "is not what was written".to_owned()),
+            CheckedGroup::InMemory(bytes) => {
+                self.bytes = bytes.bytes.clone();
+                self.reader(bytes, group)
+            }
+            CheckedGroup::InFile => {
+                self.reader(self.file.try_clone().map_err(Error::io("open", &self.path))?, group)
+            }
+        };
+        match reader {
             Ok(reader) => self.reader = Some((reader, self.rows_of(group))),
             Err(error) => return damaged(&self.path, format!("cannot be read: {error}")),
         }
         Ok(())
+    }
+
+    /// Returns the reader of a row group.
+    fn reader(
+        &self,
+        source: impl ChunkReader + 'static,
+        group: usize,
+    ) -> Result<ParquetRecordBatchReader, ParquetError> {
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(source, self.metadata.clone());
+        let builder = builder.with_batch_size(BATCH_ROWS).with_projection(self.mask.clone());
+        builder.with_row_groups(vec![group]).build()
     }
 
     fn try_next(&mut self) -> Result<Option<RecordBatch>, (Error, u64)> {

@@ -14,12 +14,12 @@ use miot_trace_analysis::offsets::{Accesses, Grid};
 use miot_trace_analysis::programs::is_system;
 use miot_trace_analysis::timeline::{Course, Timeline};
 use miot_trace_analysis::{Place, Places, Programs, Report, Summary};
-use miot_trace_events::events::COLUMNS;
-use miot_trace_events::{Event, EventNames, Events, Outermost};
+use miot_trace_events::events::FILE_COLUMNS;
+use miot_trace_events::{Event, EventNames, Events, IdMap, Outermost};
 use miot_trace_store::clocks::{errors, pieces};
 use miot_trace_store::{FileNames, MissingParts, Reader, RemovedParts, Table, UnreadItem};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -173,7 +173,7 @@ struct Moved {
 
 #[derive(Debug, Default)]
 struct Files {
-    by_id: HashMap<u64, Moved>,
+    by_id: IdMap<u64, Moved>,
     grids: usize,
 }
 
@@ -223,7 +223,9 @@ impl Files {
         if shown.iter().any(|file| self.by_id[file].grid.is_none()) {
             self.by_id.retain(|file, _| shown.contains(file));
             self.by_id.values_mut().for_each(|of| of.grid = None);
-            each(source, reader, &mut |_| (), &mut |event, place, outermost| {
+            let is_shown = |file: Option<u64>| file.is_some_and(|file| shown.contains(&file));
+            let pass = Pass { batches: &mut |_| (), is_needed: &is_shown };
+            pass.read(source, reader, names, &mut |event, place, outermost| {
                 let of = event.file.filter(|_| outermost).and_then(|file| self.by_id.get_mut(&file));
                 of.into_iter().for_each(|of| Grid::add(&mut of.grid, event, place));
             })?;
@@ -256,14 +258,13 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
                 characterize.add(&batch);
             }
         });
-        let mut others = |batch: &RecordBatch| {
-            // The receiver takes all batches.
-            let _ = sender.send(batch.clone());
-            collector.add(batch, &names);
-        };
-        each(source, &reader, &mut others, &mut |event, place, outermost| {
+        // The receiver takes all batches.
+        let mut others = |batch: &RecordBatch| drop(sender.send(batch.clone()));
+        let pass = Pass { batches: &mut others, is_needed: &|_| true };
+        pass.read(source, &reader, &names, &mut |event, place, outermost| {
             timeline.add(event, outermost);
             if outermost {
+                collector.request(event, place, &names);
                 files.add(event, place);
                 spread.request(event);
                 silence.request(event);
@@ -322,24 +323,43 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     })
 }
 
-/// Passes each event to a closure, and whether it is an outermost request.
-fn each(
-    source: &Source,
-    reader: &Reader,
-    batches: &mut dyn FnMut(&RecordBatch),
-    events: &mut dyn FnMut(&Event, &Place, bool),
-) -> anyhow::Result<()> {
-    let (mut names, mut outermost) = (EventNames::default(), Outermost::default());
-    let (mut places, paths) = (Places::default(), reader.files()?);
-    for batch in source.scan(reader, COLUMNS)? {
-        let batch = batch?;
-        batches(&batch);
-        for event in Events::of(&batch, &mut names).into_iter().flatten() {
-            let place = places.of(&event, &paths);
-            events(&event, &place, outermost.is(&event));
+/// A pass over a trace.
+struct Pass<'a> {
+    /// Receives each batch.
+    batches: &'a mut dyn FnMut(&RecordBatch),
+    /// Returns true if the events of a file are needed. Events of MPI-IO always are, because their
+    /// places depend on earlier ones.
+    is_needed: &'a dyn Fn(Option<u64>) -> bool,
+}
+
+impl Pass<'_> {
+    /// Passes each needed event to a closure, with its place and whether it is an outermost
+    /// request.
+    fn read(
+        self,
+        source: &Source,
+        reader: &Reader,
+        paths: &FileNames,
+        to: &mut dyn FnMut(&Event, &Place, bool),
+    ) -> anyhow::Result<()> {
+        let (mut names, mut outermost) = (EventNames::default(), Outermost::default());
+        let mut places = Places::default();
+        for batch in source.scan(reader, FILE_COLUMNS)? {
+            let batch = batch?;
+            (self.batches)(&batch);
+            let Some(mut events) = Events::of(&batch, &mut names) else { continue };
+            for row in 0..events.rows() {
+                if !(self.is_needed)(events.file(row)) && events.layer(row) != Some(Layer::MpiIo) {
+                    outermost.see(&events, row);
+                    continue;
+                }
+                let event = events.get(row);
+                let place = places.of(&event, paths);
+                to(&event, &place, outermost.is(&event));
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Returns sums of the processes, by node.
@@ -360,21 +380,27 @@ fn nodes(summary: &Report) -> Vec<ProcessGroup> {
     rows
 }
 
-/// Returns the `most` rows that moved the most bytes.
+/// Returns the `most` rows that moved the most bytes; of rows with as many, those with the most
+/// time.
 fn top(found: &Characterization, by: By, most: usize) -> Vec<Fields> {
     let groups = found.groups(by, &[]);
-    let mut keyed: Vec<_> = groups
-        .all()
-        .iter()
-        .enumerate()
-        .map(|(number, group)| {
-            let row = found.row(&groups, group);
-            (std::cmp::Reverse((row.counters.bytes(), row.time())), number)
-        })
-        .collect();
+    let all = groups.all();
+    let mut keyed: Vec<_> =
+        all.iter().enumerate().map(|(number, group)| (found.bytes(&groups, group), number)).collect();
+    // Computing a row takes long: only those that may be among the first.
+    if most < keyed.len() {
+        let (_, (least, _), _) =
+            keyed.select_nth_unstable_by_key(most, |(bytes, _)| std::cmp::Reverse(*bytes));
+        let least = *least;
+        keyed.retain(|(bytes, _)| *bytes >= least);
+    }
+    let with_time = |(bytes, number): (u64, usize)| {
+        (std::cmp::Reverse((bytes, found.row(&groups, &all[number]).time())), number)
+    };
+    let mut keyed: Vec<_> = keyed.into_iter().map(with_time).collect();
     keyed.sort_unstable();
     keyed.truncate(most);
-    let rows = keyed.into_iter().map(|(_, number)| found.row(&groups, &groups.all()[number]));
+    let rows = keyed.into_iter().map(|(_, number)| found.row(&groups, &all[number]));
     rows.map(|row| row.fields(found.span.begin)).collect()
 }
 

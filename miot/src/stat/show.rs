@@ -15,7 +15,6 @@ use miot_proto::units;
 use miot_trace_analysis::Missing;
 use miot_trace_analysis::programs::LeftOut;
 use miot_trace_events::Format;
-use miot_trace_events::events;
 use miot_trace_store::{Reader, Table, UnreadItem};
 use serde::Serialize;
 use std::io::Write;
@@ -108,9 +107,9 @@ impl AnalysisContext<'_> {
         self.arguments.by.top().unwrap_or(ROWS)
     }
 
-    /// Passes all events to `add`.
-    fn events(&self, mut add: impl FnMut(&RecordBatch)) -> anyhow::Result<()> {
-        for batch in self.source().scan(self.reader, events::COLUMNS)? {
+    /// Passes these columns of all events to `add`.
+    fn events(&self, columns: &[&'static str], mut add: impl FnMut(&RecordBatch)) -> anyhow::Result<()> {
+        for batch in self.source().scan(self.reader, columns)? {
             add(&batch?);
         }
         Ok(())

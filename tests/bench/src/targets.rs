@@ -41,6 +41,7 @@ pub(crate) fn table<'a>(found: &dyn Fn(&str) -> Option<&'a Value>) -> String {
         met: |x| x <= 100.0,
         command: "delay",
     });
+    analysis(found("analysis"), &mut targets);
 
     let mut text = String::from("| what | target | found | | command |\n|---|---|--:|---|---|\n");
     for target in targets {
@@ -99,6 +100,27 @@ fn recording(all: Option<&Value>, targets: &mut Vec<Target>) {
     });
     push("compiled in, switched off", "≤ 2 ns", ns("miot-off"), |x| x <= 2.0);
     push("compiled in, no log-client on the node", "≤ 2 ns", ns("miot-dormant"), |x| x <= 2.0);
+}
+
+fn analysis(all: Option<&Value>, targets: &mut Vec<Target>) {
+    let rows = |name: &str| all.and_then(|all| all["results"][name].as_array()).into_iter().flatten();
+    let figures = |name: &'static str| rows("analyses").filter_map(move |row| row[name].as_f64());
+    let mut push = |what, wanted: &str, found, met| {
+        targets.push(Target { what, wanted: wanted.into(), found, met, command: "analysis" });
+    };
+    let slowest = figures("events_per_s").reduce(f64::min).map(|rate| (rate / 1e6, "M/s"));
+    push("slowest analysis of a long trace, events", "≥ 8 M/s", slowest, |x| x >= 8.0);
+    let memory = figures("peak_mib").reduce(f64::max).map(|mib| (mib, "MiB"));
+    push("its memory", "≤ 512 MiB", memory, |x| x <= 512.0);
+    let seconds = |row: &Value| row["seconds"]["median"].as_f64();
+    let beside = rows("queries").filter(|row| row["by"] == "miot query").filter_map(|ours| {
+        let is_same = |row: &&Value| {
+            row["by"] == "DuckDB" && ["name", "events"].iter().all(|key| row[key] == ours[key])
+        };
+        Some(seconds(ours)? / seconds(rows("queries").find(is_same)?)?)
+    });
+    let beside = beside.reduce(f64::max).map(|times| (times, "×"));
+    push("`miot query` beside DuckDB, worst of four", "≤ 1 ×", beside, |x| x <= 1.0);
 }
 
 /// Bounds that the floor sets for targets that are ratios to a peer.

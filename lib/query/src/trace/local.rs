@@ -12,6 +12,7 @@ use miot_trace_store::{Error, Reader, Table, UnreadItem};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::SystemTime;
 use tokio::task::spawn_blocking;
 use url::Url;
@@ -88,24 +89,40 @@ impl Local {
 }
 
 /// Returns sealed parts whose events have a wrong checksum. The trace store reads the readable rest
-/// of them. An unchanged file is verified once.
+/// of them. An unchanged file is verified once. Uses all processors, like the query that waits for
+/// it.
 fn damaged(reader: &Reader) -> Result<BTreeSet<u64>, Error> {
     static WHOLE: Mutex<BTreeSet<(PathBuf, u64, Option<SystemTime>)>> = Mutex::new(BTreeSet::new());
-    let mut damaged = BTreeSet::new();
-    for (part, path) in reader.sealed() {
-        let found = std::fs::metadata(&path).ok();
-        let key = found.map(|found| (path, found.len(), found.modified().ok()));
-        let whole = || WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
-        if key.as_ref().is_some_and(|key| whole().contains(key)) {
-            continue;
+    let whole = || WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let parts = Mutex::new(reader.sealed());
+    let verify = || {
+        let mut damaged = BTreeSet::new();
+        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+        while let Some((part, path)) = next() {
+            let found = std::fs::metadata(&path).ok();
+            let key = found.map(|found| (path, found.len(), found.modified().ok()));
+            if key.as_ref().is_some_and(|key| whole().contains(key)) {
+                continue;
+            }
+            if reader.is_whole(part)? {
+                whole().extend(key);
+            } else {
+                damaged.insert(part);
+            }
         }
-        if reader.is_whole(part)? {
-            whole().extend(key);
-        } else {
-            damaged.insert(part);
+        Ok(damaged)
+    };
+    thread::scope(|scope| {
+        let others = thread::available_parallelism().map_or(0, |all| all.get() - 1);
+        let spawn = |_| thread::Builder::new().name("miot-verify".into()).spawn_scoped(scope, verify);
+        // Without further threads this one verifies all parts.
+        let others: Vec<_> = (0..others).map_while(|other| spawn(other).ok()).collect();
+        let mut damaged = verify()?;
+        for other in others {
+            damaged.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
         }
-    }
-    Ok(damaged)
+        Ok(damaged)
+    })
 }
 
 fn url(path: &Path) -> Result<Url> {

@@ -92,23 +92,21 @@ impl Timer {
     }
 }
 
-/// A read or write.
-#[derive(Clone, Copy, Debug)]
+/// A read or write, apart from its begin and end.
+#[derive(Clone, Debug)]
 pub(super) struct Access {
     /// Offset in the file; `None` if the trace does not contain it, or it is impossible.
     pub(super) offset: Option<i64>,
     /// Last byte and highest byte in the file, if they do not follow from offset and size.
-    pub(super) last: Option<(i64, i64)>,
+    pub(super) last: Option<Box<(i64, i64)>>,
     /// Bytes moved.
     pub(super) bytes: u64,
-    pub(super) begin: i64,
-    pub(super) end: i64,
     /// True if the time counts here; the time of a copy counts once, not for both files.
     pub(super) is_timed: bool,
     /// True if the buffer was not aligned to 8 bytes.
     pub(super) is_unaligned_in_memory: bool,
     /// Alignment of the file in bytes; not 0.
-    pub(super) block: u64,
+    pub(super) block: u32,
 }
 
 /// Counters of the reads, or of the writes.
@@ -144,7 +142,7 @@ pub struct Side {
 
 impl Side {
     /// Adds an access. Returns the stride, and the number of bytes by which the counters grew.
-    fn add(&mut self, access: &Access) -> (u64, usize) {
+    fn add(&mut self, access: &Access, begin: i64, end: i64) -> (u64, usize) {
         let mut stride = 0;
         if let Some(offset) = access.offset {
             let last = self.last_byte;
@@ -155,7 +153,7 @@ impl Side {
             }
             let bytes = i64::try_from(access.bytes).unwrap_or(i64::MAX);
             let last = offset.saturating_add(bytes).saturating_sub(1);
-            let (last, highest) = access.last.unwrap_or((last, last));
+            let (last, highest) = access.last.as_deref().copied().unwrap_or((last, last));
             self.last_byte = last;
             self.max_byte = self.max_byte.max(u64::try_from(highest).unwrap_or(0));
         } else {
@@ -164,15 +162,15 @@ impl Side {
         self.count += 1;
         self.bytes = self.bytes.saturating_add(access.bytes);
         self.sizes[bin(access.bytes)] += 1;
-        self.span.add(access.begin, access.end);
+        self.span.add(begin, end);
         if !access.is_timed {
             return (stride, 0);
         }
-        let took = access.end.abs_diff(access.begin);
+        let took = end.abs_diff(begin);
         if took > self.longest {
             (self.longest, self.longest_size) = (took, access.bytes);
         }
-        self.time.add(access.begin, access.end);
+        self.time.add(begin, end);
         (stride, self.latencies.add(took))
     }
 
@@ -377,20 +375,28 @@ impl Counters {
 
     /// Adds a read or a write. Returns the number of bytes by which these counters grew, as the
     /// following functions do.
-    pub(super) fn access(&mut self, is_write: bool, access: &Access, overwritten: u64) -> usize {
+    pub(super) fn access(
+        &mut self,
+        is_write: bool,
+        access: &Access,
+        overwritten: u64,
+        begin: i64,
+        end: i64,
+    ) -> usize {
         let mut grown = 0;
         let data = get_or_create(&mut self.data, &mut grown);
         let (side, this, other) = match is_write {
             false => (&mut self.read, LastOperation::Read, LastOperation::Write),
             true => (&mut self.write, LastOperation::Write, LastOperation::Read),
         };
-        let (stride, more) = get_or_create(side, &mut grown).add(access);
+        let (stride, more) = get_or_create(side, &mut grown).add(access, begin, end);
         grown += more + data.access.add(access.bytes);
         match access.offset {
             None => data.without_offset += 1,
             Some(offset) => {
                 grown += data.stride.add(stride);
-                data.file_not_aligned += u64::from(!offset.unsigned_abs().is_multiple_of(access.block));
+                data.file_not_aligned +=
+                    u64::from(!offset.unsigned_abs().is_multiple_of(u64::from(access.block)));
             }
         }
         data.memory_not_aligned += u64::from(access.is_unaligned_in_memory);

@@ -13,8 +13,12 @@ const BITS: u32 = 6;
 /// Number of classes: durations below 2⁶ have one class each, each power of two above has 2⁶
 /// classes.
 const CLASSES: usize = (64 - BITS as usize + 1) << BITS;
-/// Number of distinct classes from which on an array of all classes is used.
-const DENSE: usize = 512;
+/// Classes of a power of two, which are counted together.
+const OCTAVE: usize = 1 << BITS;
+/// Number of powers of two.
+const OCTAVES: usize = CLASSES / OCTAVE;
+/// Number of distinct classes from which on whole powers of two are counted.
+const FEW: usize = 32;
 
 /// Durations of requests, by class.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +28,9 @@ pub struct Latencies(Counts);
 enum Counts {
     /// Class and count, by class.
     Few(Vec<(u16, u32)>),
-    /// Counts by class, from the first class with a duration, as far as needed.
+    /// Counts of the classes of each power of two that has any.
+    Octaves(Box<[Option<Box<[u32; OCTAVE]>>; OCTAVES]>),
+    /// Counts by class, for numbers beyond 32 bits.
     Many(Box<[u64]>),
 }
 
@@ -74,31 +80,54 @@ impl Latencies {
         self.add_many(class(duration), 1)
     }
 
+    /// Adds durations of a class. Returns the number of bytes by which the histogram grew.
     fn add_many(&mut self, class: usize, times: u64) -> usize {
+        let fitting = u32::try_from(times).ok();
         match &mut self.0 {
+            Counts::Octaves(octaves) => {
+                let octave = &mut octaves[class / OCTAVE];
+                let grown = if octave.is_none() { size_of::<[u32; OCTAVE]>() } else { 0 };
+                let count = &mut octave.get_or_insert_with(|| Box::new([0; OCTAVE]))[class % OCTAVE];
+                if let Some(sum) = fitting.and_then(|times| count.checked_add(times)) {
+                    *count = sum;
+                    return grown;
+                }
+            }
             Counts::Many(counts) => {
                 counts[class] = counts[class].saturating_add(times);
-                0
+                return 0;
             }
-            Counts::Few(few) => {
-                match few.binary_search_by_key(&class, |(class, _)| usize::from(*class)) {
-                    Ok(at) if u64::from(few[at].1) + times <= u64::from(u32::MAX) => {
-                        few[at].1 += times as u32;
+            Counts::Few(few) => match few.binary_search_by_key(&class, |(class, _)| usize::from(*class)) {
+                Ok(at) => {
+                    if let Some(sum) = fitting.and_then(|times| few[at].1.checked_add(times)) {
+                        few[at].1 = sum;
                         return 0;
                     }
-                    Err(at) if few.len() < DENSE && times <= u64::from(u32::MAX) => {
+                }
+                Err(at) if few.len() < FEW => {
+                    if let Some(times) = fitting {
                         let had = few.capacity();
-                        few.insert(at, (class as u16, times as u32));
+                        few.insert(at, (class as u16, times));
                         return (few.capacity() - had) * size_of::<(u16, u32)>();
                     }
-                    _ => {}
                 }
-                let mut counts = vec![0; CLASSES].into_boxed_slice();
-                few.iter().for_each(|(class, count)| counts[usize::from(*class)] = u64::from(*count));
-                self.0 = Counts::Many(counts);
-                self.add_many(class, times) + CLASSES * size_of::<u64>()
-            }
+                Err(_) => {}
+            },
         }
+        self.widen(fitting.is_some()) + self.add_many(class, times)
+    }
+
+    /// Changes to a larger form. Returns the number of bytes by which the histogram grew.
+    fn widen(&mut self, fits: bool) -> usize {
+        let before = std::mem::take(self);
+        self.0 = match (&before.0, fits) {
+            (Counts::Few(few), true) if few.len() >= FEW => {
+                Counts::Octaves(Box::new([const { None }; OCTAVES]))
+            }
+            _ => Counts::Many(vec![0; CLASSES].into_boxed_slice()),
+        };
+        self.merge(&before);
+        self.memory().saturating_sub(before.memory())
     }
 
     pub(super) fn merge(&mut self, other: &Latencies) {
@@ -108,14 +137,19 @@ impl Latencies {
     fn each(&self, mut to: impl FnMut(usize, u64)) {
         match &self.0 {
             Counts::Few(few) => {
-                few.iter().for_each(|(class, count)| to(usize::from(*class), u64::from(*count)))
+                few.iter().for_each(|(class, count)| to(usize::from(*class), u64::from(*count)));
+            }
+            Counts::Octaves(octaves) => {
+                let octaves =
+                    octaves.iter().enumerate().filter_map(|(octave, of)| Some((octave, of.as_ref()?)));
+                for (octave, counts) in octaves {
+                    let counted = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+                    counted.for_each(|(at, count)| to(octave * OCTAVE + at, u64::from(*count)));
+                }
             }
             Counts::Many(counts) => {
-                counts
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, count)| **count > 0)
-                    .for_each(|(class, count)| to(class, *count));
+                let counted = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+                counted.for_each(|(class, count)| to(class, *count));
             }
         }
     }
@@ -145,6 +179,9 @@ impl Latencies {
     pub(super) fn memory(&self) -> usize {
         match &self.0 {
             Counts::Few(few) => few.capacity() * size_of::<(u16, u32)>(),
+            Counts::Octaves(octaves) => {
+                size_of_val(octaves.as_ref()) + octaves.iter().flatten().count() * size_of::<[u32; OCTAVE]>()
+            }
             Counts::Many(counts) => size_of_val(counts.as_ref()),
         }
     }
@@ -181,6 +218,31 @@ mod tests {
             {
                 assert!((found as f64 / exact - 1.0).abs() < 0.017, "{found} {exact}");
             }
+        }
+    }
+
+    #[test]
+    fn counts_beyond_32_bits_are_exact() {
+        let most = u64::from(u32::MAX);
+        for others in [0, 100] {
+            let mut latencies = Latencies::default();
+            (0..others).for_each(|other| _ = latencies.add(other * 1000));
+            for times in [most, 1, most + 1] {
+                let _ = latencies.add_many(super::class(1 << 40), times);
+            }
+            let mut merged = latencies.clone();
+            merged.merge(&latencies);
+            assert_eq!(merged.quantiles().count, 2 * (2 * most + 2 + others));
+            assert_eq!(merged.quantiles().p50, longest(super::class(1 << 40)));
+        }
+    }
+
+    #[test]
+    fn growth_is_that_of_the_memory() {
+        let (mut latencies, mut grown) = (Latencies::default(), 0);
+        for duration in 0..100_000u64 {
+            grown += latencies.add(duration.wrapping_mul(duration) >> (duration % 7));
+            assert_eq!(grown, latencies.memory());
         }
     }
 

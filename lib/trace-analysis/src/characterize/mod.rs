@@ -8,6 +8,7 @@
 //! | module | role |
 //! |---|---|
 //! | [`counters`] | counters, by the rules of Darshan |
+//! | `changes` | changes of counters, applied pair by pair |
 //! | `common` | most common values |
 //! | [`latencies`] | durations in little memory |
 //! | `written` | bytes that were written before |
@@ -22,6 +23,7 @@
 //! represents [`OTHERS`]. The counters of a folded file start again from 0 when it is used again.
 //! At most 65,536 written ranges per file and 4,194,304 in all are kept.
 
+mod changes;
 mod common;
 pub mod counters;
 mod facts;
@@ -45,19 +47,20 @@ use crate::block_sizes::{ASSUMED_BLOCK, BlockSizes};
 use crate::place::{Place, Places};
 use crate::view::Range;
 use arrow_array::RecordBatch;
+use changes::{Change, Tallies, What};
 use counters::{Access, MetaKind};
 use facts::{Files, Processes};
 use kind::Kind;
 use miot_proto::event::flag;
 use miot_proto::op::Layer;
-use miot_trace_events::ById;
-use miot_trace_events::{Event, EventNames, Events};
+use miot_trace_events::{ById, Event, EventNames, Events, IdMap};
 use miot_trace_store::FileNames;
 use std::collections::{HashMap, HashSet};
+use std::thread;
 use written::Written;
 
 /// Required columns of events.
-pub const COLUMNS: &[&str] = miot_trace_events::events::COLUMNS;
+pub const COLUMNS: &[&str] = miot_trace_events::events::FILE_COLUMNS;
 
 /// File that represents all files whose counters were folded.
 pub const OTHERS: u64 = u64::MAX;
@@ -70,6 +73,9 @@ const F_DUPFD: [i64; 2] = [0, 1030];
 const RECENT: usize = 1 << 12;
 /// Memory of a pair in the tables, bytes.
 const PAIR_BYTES: usize = size_of::<Pair>() + 2 * size_of::<(Key, u32)>();
+/// Memory by which a change can make the counters grow, bytes: those of a new pair, with the
+/// histogram of 32 durations.
+const CHANGE_BYTES: usize = 2 << 10;
 /// Minimum number of pairs for folding.
 const FEWEST: usize = 1 << 10;
 /// Index of no pair, or of no set of ranges.
@@ -109,10 +115,6 @@ pub struct Pair {
     pub block: u32,
     /// Counters.
     pub counters: Counters,
-    /// The file itself, regardless of other files of the same path.
-    own_file: u64,
-    /// Set of written ranges of the file.
-    written: u32,
 }
 
 impl Pair {
@@ -124,6 +126,19 @@ impl Pair {
 }
 
 type Key = (u64, u64, u8);
+
+/// A pair while events are read, apart from its counters.
+#[derive(Clone, Debug)]
+struct Subject {
+    process: u64,
+    /// The file itself, regardless of other files of the same path; 0 without one.
+    file: u64,
+    layer: u8,
+    /// Alignment of the file in bytes.
+    block: u32,
+    /// Set of written ranges of the file.
+    written: u32,
+}
 
 /// Time span and busy times of a process.
 #[derive(Clone, Debug, Default)]
@@ -154,15 +169,19 @@ pub struct Characterize {
     files: Files,
     blocks: BlockSizes,
     is_block_assumed: bool,
-    pairs: Vec<Pair>,
-    numbers: HashMap<Key, u32>,
+    pairs: Vec<Subject>,
+    tallies: Tallies,
+    /// Changes of the last batch, which are applied while the next one is read.
+    changes: Vec<Change>,
+    /// Memory of the changes that were applied, which is used again.
+    applied: Vec<Change>,
+    numbers: IdMap<Key, u32>,
     recent: Vec<(Key, u32)>,
     written: Written,
     /// Sets of ranges by file and layer.
-    sets: HashMap<(u64, u8), u32>,
+    sets: IdMap<(u64, u8), u32>,
     lives: ById<Life>,
     threads: ById<Thread>,
-    memory: usize,
     folded: u64,
 }
 
@@ -207,29 +226,66 @@ impl Characterize {
             processes: Processes::of(processes),
             files: Files::of(files),
             pairs: Vec::new(),
-            numbers: HashMap::new(),
+            tallies: Tallies::default(),
+            changes: Vec::new(),
+            applied: Vec::new(),
+            numbers: IdMap::default(),
             recent: vec![((0, 0, 0), NONE); RECENT],
             written: Written::default(),
-            sets: HashMap::new(),
+            sets: IdMap::default(),
             lives: ById::default(),
             threads: ById::default(),
-            memory: 0,
             folded: 0,
         }
     }
 
     /// Adds events, in order. A batch without [`COLUMNS`] adds nothing.
+    ///
+    /// The counters change while the next batch is read, in another thread.
     pub fn add(&mut self, batch: &RecordBatch) {
+        let mut before = std::mem::replace(&mut self.changes, std::mem::take(&mut self.applied));
+        let (mut tallies, pairs) = (std::mem::take(&mut self.tallies), self.pairs.len());
+        self.changes.reserve(batch.num_rows());
+        let is_applied = thread::scope(|scope| {
+            let counting = thread::Builder::new().name("miot-counters".into());
+            let (tallies, before) = (&mut tallies, &before);
+            let is_started = counting.spawn_scoped(scope, || tallies.apply(pairs, before)).is_ok();
+            self.read(batch);
+            is_started
+        });
+        if !is_applied {
+            tallies.apply(pairs, &before);
+        }
+        before.clear();
+        (self.tallies, self.applied) = (tallies, before);
+        // Within reach of the limit the counters are kept up to date.
+        if self.memory() + self.changes.len() * CHANGE_BYTES > self.settings.most_memory {
+            self.apply();
+            if self.memory() > self.settings.most_memory {
+                self.fold();
+            }
+        }
+    }
+
+    /// Returns the memory of the pairs in bytes.
+    fn memory(&self) -> usize {
+        self.tallies.memory + self.pairs.len() * PAIR_BYTES
+    }
+
+    /// Applies the changes of the last batch.
+    fn apply(&mut self) {
+        self.tallies.apply(self.pairs.len(), &self.changes);
+        self.changes.clear();
+    }
+
+    fn read(&mut self, batch: &RecordBatch) {
         let mut names = std::mem::take(&mut self.names);
-        if let Some(events) = Events::of(batch, &mut names) {
-            for event in events {
-                self.event(&event);
+        if let Some(mut events) = Events::of(batch, &mut names) {
+            for row in 0..events.rows() {
+                self.event(&events.get(row));
             }
         }
         self.names = names;
-        if self.memory + self.pairs.len() * PAIR_BYTES > self.settings.most_memory {
-            self.fold();
-        }
     }
 
     fn event(&mut self, event: &Event) {
@@ -262,67 +318,66 @@ impl Characterize {
     }
 
     fn request(&mut self, event: &Event, place: &Place, layer: u8, kind: Kind) {
-        let Some(pair) = self.pair((event.process, event.file.unwrap_or(0), layer)) else { return };
-        let pair = &mut self.pairs[pair as usize];
-        let counters = &mut pair.counters;
-        let (begin, end) = (event.begin, event.end);
-        counters.span.add(begin, end);
+        let Some(number) = self.pair((event.process, event.file.unwrap_or(0), layer)) else { return };
         if event.failed() {
-            counters.meta.failed += 1;
-            return;
+            return self.change(number, event, What::Failed(true));
         }
-        self.memory += match kind {
+        let (block, written) = (self.pairs[number as usize].block, self.pairs[number as usize].written);
+        let what = match kind {
             Kind::Read | Kind::Write => {
                 self.views_unknown += u64::from(matches!(place, Place::Unknown(_)));
-                let access = placed(event, place, pair.block);
+                let access = placed(event, place, block);
                 let mut overwritten = 0;
                 if kind == Kind::Write {
                     for piece in place.pieces(event.offset, access.bytes) {
-                        overwritten += self.written.write(pair.written, piece.offset, piece.bytes);
+                        overwritten += self.written.write(written, piece.offset, piece.bytes);
                     }
                 }
-                counters.access(kind == Kind::Write, &access, overwritten)
+                What::Access { is_write: kind == Kind::Write, access, overwritten }
             }
-            Kind::Sync(kind) => counters.sync(kind, begin, end),
+            Kind::Sync(kind) => What::Sync(kind),
             Kind::Meta(kind) => {
                 let is_truncating = kind == MetaKind::Open
                     && layer != Layer::MpiIo as u8
                     && (event.arg.is_some_and(|flags| flags & O_TRUNC != 0)
                         || event.info.is_some_and(|info| info.name == "creat"));
                 if is_truncating || kind == MetaKind::Rename {
-                    self.written.cut(pair.written, 0);
+                    self.written.cut(written, 0);
                 }
-                let grown = counters.meta(kind, begin, end);
-                if kind == MetaKind::Rename {
-                    self.renamed(event, layer);
-                }
-                grown
+                What::Meta(kind)
             }
             Kind::Resize => {
-                self.written.cut(pair.written, event.length.map_or(0, |to| u64::try_from(to).unwrap_or(0)));
-                counters.meta(MetaKind::Other, begin, end)
+                self.written.cut(written, event.length.map_or(0, |to| u64::try_from(to).unwrap_or(0)));
+                What::Meta(MetaKind::Other)
             }
             Kind::Remove => {
-                self.written.cut(pair.written, 0);
-                counters.meta(MetaKind::Other, begin, end)
+                self.written.cut(written, 0);
+                What::Meta(MetaKind::Other)
             }
             Kind::Fcntl => {
                 let command = event.arg.map(|arg| arg & 0xffff_ffff);
                 let is_dup = command.is_some_and(|command| F_DUPFD.contains(&command));
-                counters.meta(if is_dup { MetaKind::Dup } else { MetaKind::Other }, begin, end)
+                What::Meta(if is_dup { MetaKind::Dup } else { MetaKind::Other })
             }
-            Kind::Copy | Kind::Note => 0,
+            Kind::Copy | Kind::Note => return,
         };
+        self.change(number, event, what);
+        if kind == Kind::Meta(MetaKind::Rename) {
+            self.renamed(event, layer);
+        }
+    }
+
+    /// Adds a request to a pair.
+    fn change(&mut self, pair: u32, event: &Event, what: What) {
+        self.changes.push(Change { pair, begin: event.begin, end: event.end, what });
     }
 
     /// Counts a rename. The new name has the bytes of the old one, which are unknown.
     fn renamed(&mut self, event: &Event, layer: u8) {
         let Some(file) = event.file2 else { return };
-        if let Some(pair) = self.pair((event.process, file, layer)) {
-            let pair = &mut self.pairs[pair as usize];
-            pair.counters.span.add(event.begin, event.end);
-            pair.counters.meta.rename_targets += 1;
-            self.written.cut(pair.written, 0);
+        if let Some(number) = self.pair((event.process, file, layer)) {
+            self.written.cut(self.pairs[number as usize].written, 0);
+            self.change(number, event, What::RenameTarget);
         }
     }
 
@@ -333,20 +388,19 @@ impl Characterize {
             if file.is_none() && event.file.or(event.file2).is_some() {
                 continue;
             }
-            let Some(pair) = self.pair((event.process, file.unwrap_or(0), layer)) else { continue };
-            let pair = &mut self.pairs[pair as usize];
-            pair.counters.span.add(event.begin, event.end);
+            let Some(number) = self.pair((event.process, file.unwrap_or(0), layer)) else { continue };
             if event.failed() {
-                pair.counters.meta.failed += u64::from(is_write || event.file.is_none());
+                self.change(number, event, What::Failed(is_write || event.file.is_none()));
                 continue;
             }
+            let pair = &self.pairs[number as usize];
             let mut access = access(event, if is_write { event.offset } else { None }, pair.block);
             access.is_timed = is_write || event.file.is_none();
             let overwritten = match access.offset {
                 Some(offset) => self.written.write(pair.written, offset.unsigned_abs(), access.bytes),
                 None => 0,
             };
-            self.memory += pair.counters.access(is_write, &access, overwritten);
+            self.change(number, event, What::Access { is_write, access, overwritten });
         }
     }
 
@@ -380,64 +434,68 @@ impl Characterize {
         let number = self.pairs.len() as u32;
         let block = self.files.names.get(file).and_then(|path| self.blocks.of(process, path));
         self.is_block_assumed |= block.is_none() && file != 0 && file != OTHERS;
-        self.pairs.push(Pair {
-            process,
-            file: Some(self.files.same(file)).filter(|file| *file != 0),
-            layer,
-            block: block.unwrap_or(ASSUMED_BLOCK),
-            counters: Counters::default(),
-            own_file: file,
-            written,
-        });
+        self.pairs.push(Subject { process, file, layer, block: block.unwrap_or(ASSUMED_BLOCK), written });
         self.numbers.insert(key, number);
         number
     }
 
     /// Frees memory: folds the half of the pairs that moved the fewest bytes.
     fn fold(&mut self) {
-        let is_folded = |pair: &Pair| pair.file == Some(OTHERS);
+        let bytes = self.pairs.iter().zip(&self.tallies.counters);
         let mut weights: Vec<u64> =
-            self.pairs.iter().filter(|pair| !is_folded(pair)).map(|pair| pair.counters.bytes()).collect();
+            bytes.filter(|(pair, _)| pair.file != OTHERS).map(|(_, counters)| counters.bytes()).collect();
         if weights.len() < FEWEST {
             return;
         }
         let middle = weights.len() / 2;
         let (_, middle, _) = weights.select_nth_unstable(middle);
         let heaviest = *middle;
-        let all = std::mem::take(&mut self.pairs);
+        let pairs = std::mem::take(&mut self.pairs);
+        let all = std::mem::take(&mut self.tallies).counters;
         self.numbers.clear();
         self.recent.fill(((0, 0, 0), NONE));
-        self.memory = 0;
-        for pair in all {
-            let file = pair.own_file;
-            let folds = pair.counters.bytes() <= heaviest && file != 0;
-            self.folded += u64::from(folds && file != OTHERS);
-            let key = (pair.process, if folds { OTHERS } else { file }, pair.layer);
+        for (pair, counters) in pairs.into_iter().zip(all) {
+            let folds = counters.bytes() <= heaviest && pair.file != 0;
+            self.folded += u64::from(folds && pair.file != OTHERS);
+            let key = (pair.process, if folds { OTHERS } else { pair.file }, pair.layer);
             match self.numbers.get(&key) {
-                Some(number) => self.pairs[*number as usize].counters.merge(&pair.counters),
+                Some(number) => self.tallies.counters[*number as usize].merge(&counters),
                 None if folds => {
-                    let number = self.new_pair(key);
-                    self.pairs[number as usize].counters.merge(&pair.counters);
+                    let _ = self.new_pair(key);
+                    let mut folded = Counters::default();
+                    folded.merge(&counters);
+                    self.tallies.counters.push(folded);
                 }
                 None => {
                     self.numbers.insert(key, self.pairs.len() as u32);
                     self.pairs.push(pair);
+                    self.tallies.counters.push(counters);
                 }
             }
         }
-        self.memory = self.pairs.iter().map(|pair| pair.counters.memory()).sum();
+        self.tallies.memory = self.tallies.counters.iter().map(Counters::memory).sum();
     }
 
     /// Returns the result.
     #[must_use]
-    pub fn finish(self) -> Characterization {
+    pub fn finish(mut self) -> Characterization {
+        self.apply();
+        let files = &self.files;
+        let pair = |(pair, counters): (Subject, Counters)| Pair {
+            process: pair.process,
+            file: Some(files.same(pair.file)).filter(|file| *file != 0),
+            layer: pair.layer,
+            block: pair.block,
+            counters,
+        };
+        let pairs = self.pairs.into_iter().zip(self.tallies.counters).map(pair).collect();
         let lives: HashMap<u64, Life> =
             self.lives.into_sorted().filter(|(_, life)| !life.span.is_empty()).collect();
         let mut span = Span::default();
         lives.values().for_each(|life| span.add(life.span.begin, life.span.end));
         Characterization {
             is_block_assumed: self.is_block_assumed,
-            pairs: self.pairs,
+            pairs,
             span,
             folded: self.folded,
             is_overwriting_incomplete: self.written.is_incomplete,
@@ -460,7 +518,7 @@ fn placed(event: &Event, place: &Place, block: u32) -> Access {
             let last = |piece: &Range| signed((piece.offset + piece.bytes).saturating_sub(1));
             let first = pieces.first().map(|piece| signed(piece.offset));
             let ends = pieces.last().map(last).zip(pieces.iter().map(last).max());
-            Access { last: ends, ..access(event, first, block) }
+            Access { last: ends.map(Box::new), ..access(event, first, block) }
         }
     }
 }
@@ -470,11 +528,9 @@ fn access(event: &Event, offset: Option<i64>, block: u32) -> Access {
         offset: offset.filter(|offset| *offset >= 0),
         last: None,
         bytes: event.moved(),
-        begin: event.begin,
-        end: event.end,
         is_timed: true,
         is_unaligned_in_memory: event.flags & flag::UNALIGNED != 0,
-        block: u64::from(block),
+        block,
     }
 }
 

@@ -3,29 +3,21 @@
 use super::counters::{Access, BIN_NAMES, Counters, MetaKind, SyncKind, bin};
 use super::ranks::Variance;
 
-const BLOCK: u64 = 4096;
+const BLOCK: u32 = 4096;
 
 /// Returns the counters of `(offset, bytes)` accesses, each 10 ns long and 100 ns after the
 /// previous one.
 fn of(is_write: bool, accesses: &[(i64, u64)]) -> Counters {
     let mut counters = Counters::default();
     for (number, (offset, bytes)) in accesses.iter().enumerate() {
-        let _ = counters.access(is_write, &at(100 * number as i64, 10, Some(*offset), *bytes), 0);
+        let begin = 100 * number as i64;
+        let _ = counters.access(is_write, &at(Some(*offset), *bytes), 0, begin, begin + 10);
     }
     counters
 }
 
-fn at(begin: i64, took: i64, offset: Option<i64>, bytes: u64) -> Access {
-    Access {
-        offset,
-        last: None,
-        bytes,
-        begin,
-        end: begin + took,
-        is_timed: true,
-        is_unaligned_in_memory: false,
-        block: BLOCK,
-    }
+fn at(offset: Option<i64>, bytes: u64) -> Access {
+    Access { offset, last: None, bytes, is_timed: true, is_unaligned_in_memory: false, block: BLOCK }
 }
 
 /// Returns the sequential and consecutive counts.
@@ -86,7 +78,8 @@ fn reads_and_writes_share_tables_but_not_the_last_byte() {
     for (number, (is_write, offset)) in
         [(false, 0), (true, 0), (false, 200), (true, 300)].into_iter().enumerate()
     {
-        let _ = counters.access(is_write, &at(100 * number as i64, 10, Some(offset), 100), 0);
+        let begin = 100 * number as i64;
+        let _ = counters.access(is_write, &at(Some(offset), 100), 0, begin, begin + 10);
     }
     assert_eq!(counters.data().stride.most(), [(200, 1), (100, 1), (0, 0), (0, 0)]);
     assert_eq!(counters.data().access.most()[0], (100, 4));
@@ -97,7 +90,7 @@ fn open_resets_the_position_and_dup_does_not() {
     for (kind, consecutive) in [(MetaKind::Open, 0), (MetaKind::Dup, 1)] {
         let mut counters = of(false, &[(0, 100)]);
         let _ = counters.meta(kind, 0, 1);
-        let _ = counters.access(false, &at(500, 10, Some(100), 100), 0);
+        let _ = counters.access(false, &at(Some(100), 100), 0, 500, 510);
         assert_eq!(counters.reads().consecutive, consecutive, "{kind:?}");
         assert_eq!((counters.reads().sequential, counters.meta.opens), (1, 1));
         assert_eq!(counters.data().stride.most()[0], (0, 0));
@@ -117,7 +110,7 @@ fn upper_bounds_of_bins_belong_to_them() {
 fn switches_are_changes_between_reading_and_writing() {
     let mut counters = Counters::default();
     for (number, is_write) in [true, true, false, true, false, false].into_iter().enumerate() {
-        let _ = counters.access(is_write, &at(number as i64, 1, Some(0), 1), 0);
+        let _ = counters.access(is_write, &at(Some(0), 1), 0, number as i64, number as i64 + 1);
     }
     assert_eq!(counters.data().switches, 3);
     assert_eq!(of(false, &[(0, 1), (0, 1)]).data().switches, 0);
@@ -127,16 +120,16 @@ fn switches_are_changes_between_reading_and_writing() {
 fn alignment_is_of_the_offset_and_of_the_memory() {
     let mut counters = of(true, &[(0, 10), (4096, 10), (8191, 10), (10, 1)]);
     assert_eq!(counters.data().file_not_aligned, 2);
-    let unaligned = Access { is_unaligned_in_memory: true, ..at(1, 1, None, 5) };
-    let _ = counters.access(false, &unaligned, 0);
+    let unaligned = Access { is_unaligned_in_memory: true, ..at(None, 5) };
+    let _ = counters.access(false, &unaligned, 0, 1, 2);
     assert_eq!((counters.data().memory_not_aligned, counters.data().file_not_aligned), (1, 2));
 }
 
 #[test]
 fn without_offset_only_independent_counters_change() {
     let mut counters = of(false, &[(0, 100)]);
-    let _ = counters.access(false, &at(100, 10, None, 7), 0);
-    let _ = counters.access(false, &at(200, 10, Some(100), 100), 0);
+    let _ = counters.access(false, &at(None, 7), 0, 100, 110);
+    let _ = counters.access(false, &at(Some(100), 100), 0, 200, 210);
     let reads = counters.reads();
     assert_eq!(
         (reads.count, reads.bytes, reads.consecutive, reads.sequential, reads.max_byte),
@@ -149,11 +142,11 @@ fn without_offset_only_independent_counters_change() {
 fn overlapping_time_is_counted_once() {
     let mut counters = Counters::default();
     for (begin, took) in [(0, 100), (50, 100), (60, 40), (150, 50), (1000, 1)] {
-        let _ = counters.access(false, &at(begin, took, Some(0), 1), 0);
+        let _ = counters.access(false, &at(Some(0), 1), 0, begin, begin + took);
     }
     // 0-100, 100-150, nothing, 150-200, 1000-1001.
     assert_eq!(counters.reads().time.total, 201);
-    let _ = counters.access(true, &at(0, 1000, Some(0), 1), 0);
+    let _ = counters.access(true, &at(Some(0), 1), 0, 0, 1000);
     assert_eq!((counters.writes().time.total, counters.time()), (1000, 1201), "each kind has its own end");
 }
 
@@ -178,7 +171,7 @@ fn sync_time_is_write_time() {
 fn the_slowest_request_is_the_first_of_the_longest() {
     let mut counters = Counters::default();
     for (begin, took, bytes) in [(0, 10, 1), (100, 50, 2), (200, 50, 3), (300, 20, 4)] {
-        let _ = counters.access(true, &at(begin, took, Some(0), bytes), 0);
+        let _ = counters.access(true, &at(Some(0), bytes), 0, begin, begin + took);
     }
     assert_eq!((counters.writes().longest, counters.writes().longest_size), (50, 2));
     assert_eq!((counters.writes().span.begin, counters.writes().span.end), (0, 320));
@@ -204,8 +197,7 @@ fn extreme_values_saturate() {
     let mut counters = of(true, &[(i64::MAX, u64::MAX), (i64::MAX, u64::MAX), (0, 0)]);
     assert_eq!(counters.writes().bytes, u64::MAX);
     assert_eq!(counters.writes().max_byte, i64::MAX as u64 - 1);
-    let _ =
-        counters.access(true, &Access { begin: i64::MIN, end: i64::MAX, ..at(0, 0, Some(3), 1) }, u64::MAX);
+    let _ = counters.access(true, &at(Some(3), 1), u64::MAX, i64::MIN, i64::MAX);
     let same = counters.clone();
     counters.merge(&same);
     assert_eq!(counters.writes().bytes, u64::MAX);

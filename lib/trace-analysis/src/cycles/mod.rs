@@ -100,7 +100,8 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Adds events, in order. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
+    /// Adds events, in order. A batch without [`miot_trace_events::events::FEWEST_COLUMNS`] adds
+    /// nothing.
     pub fn add(&mut self, batch: &RecordBatch) {
         each_outermost(self, |analysis| &mut analysis.events, batch, Self::request);
     }

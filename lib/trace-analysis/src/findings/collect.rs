@@ -10,9 +10,8 @@ use crate::programs::{Member, Programs, SystemFiles};
 use crate::recent::Recent;
 use arrow_array::RecordBatch;
 use miot_proto::op::{Layer, OpClass, OpInfo};
-use miot_trace_events::ById;
-use miot_trace_events::Event;
 use miot_trace_events::outermost::{OutermostEvents, each_event};
+use miot_trace_events::{ById, Event, IdMap};
 use miot_trace_store::FileNames;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -89,6 +88,21 @@ struct ProgramAccess {
     written: Ranges,
 }
 
+/// A file and the position of its facts, of the program of a process: most requests are to the same
+/// file as the one before.
+type LastFile = Option<(u64, usize)>;
+
+/// What a request is to.
+#[derive(Clone, Copy, Debug)]
+struct Subject {
+    file: u64,
+    /// Program and member that made the request.
+    member: Member,
+    /// Position of the facts of the program and the file.
+    position: usize,
+    kind: RequestKind,
+}
+
 /// Collects the input of the rules.
 #[derive(Debug)]
 pub struct Collector {
@@ -102,8 +116,13 @@ pub struct Collector {
     versions: ById<Version>,
     own: Recent<(u64, u64), ProcessAccess>,
     together: Recent<(usize, u64), ProgramAccess>,
-    pub(super) by_program: HashMap<usize, ProgramFacts>,
-    pub(super) files: HashMap<(usize, u64), FileFacts>,
+    /// Facts by number of the program; those of a program without requests have no span.
+    by_program: Vec<ProgramFacts>,
+    /// Facts by process, which become those of its member, and its last file.
+    by_process: ById<(MemberFacts, LastFile)>,
+    /// Positions of the facts of a program and file.
+    positions: IdMap<(usize, u64), usize>,
+    files: Vec<FileFacts>,
     files_left_out: u64,
 }
 
@@ -121,8 +140,10 @@ impl Collector {
             versions: ById::default(),
             own: Recent::new(REMEMBERED),
             together: Recent::new(REMEMBERED),
-            by_program: HashMap::new(),
-            files: HashMap::new(),
+            by_program: Vec::new(),
+            by_process: ById::default(),
+            positions: IdMap::default(),
+            files: Vec::new(),
             files_left_out: 0,
         }
     }
@@ -134,7 +155,7 @@ impl Collector {
     }
 
     /// Adds events, in order, with the paths of their files. A batch without
-    /// [`miot_trace_events::events::COLUMNS`] adds nothing.
+    /// [`miot_trace_events::events::FILE_COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch, paths: &FileNames) {
         each_event(
             self,
@@ -149,34 +170,52 @@ impl Collector {
         );
     }
 
-    /// Adds an outermost request.
-    fn request(&mut self, event: &Event, place: &Place, paths: &FileNames) {
+    /// Adds an outermost request, with its place and the paths of all files.
+    pub fn request(&mut self, event: &Event, place: &Place, paths: &FileNames) {
         let Some(file) = event.file.filter(|_| event.layer != Some(Layer::App)) else { return };
         let is_left_out = self.system_files.leave_out(file, event.moved(), paths);
         if is_left_out || event.failed() && event.class().is_data() {
             return;
         }
         let member = self.programs.member(event.process);
-        let key = (member.program, file);
-        if self.files.len() >= FILES && !self.files.contains_key(&key) {
+        let last = self.by_process.get(event.process).1;
+        let position = match last {
+            Some((last, position)) if last == file => Some(position),
+            _ => self.position(event, file, member, paths),
+        };
+        let Some(position) = position else {
             self.files_left_out += 1;
             return;
+        };
+        let subject = Subject { file, member, position, kind: self.kind(event) };
+        if member.program >= self.by_program.len() {
+            self.by_program.resize_with(member.program + 1, ProgramFacts::default);
         }
-        let kind = self.kind(event);
-        let facts = self.by_program.entry(member.program).or_default();
-        Span::join(&mut facts.span, event.begin, event.end);
-        let of = facts.members.entry(member.member).or_default();
+        Span::join(&mut self.by_program[member.program].span, event.begin, event.end);
+        let (of, last) = self.by_process.get(event.process);
+        *last = Some((file, position));
         of.requests += 1;
         of.time = of.time.saturating_add(event.duration());
         of.bytes = of.bytes.saturating_add(event.moved());
-        self.files.entry(key).or_insert_with(|| {
-            let block = paths.get(file).and_then(|path| self.blocks.of(event.process, path));
-            FileFacts { block: block.unwrap_or(ASSUMED_BLOCK), ..FileFacts::default() }
-        });
         match event.class() {
-            OpClass::Read | OpClass::Write | OpClass::Copy => self.data(event, place, file, member, kind),
-            OpClass::Sync | OpClass::Meta => self.other(event, file, member, kind),
+            OpClass::Read | OpClass::Write | OpClass::Copy => self.data(event, place, &subject),
+            OpClass::Sync | OpClass::Meta => self.other(event, &subject),
         }
+    }
+
+    /// Returns the position of the facts of a file; `None` if there are too many files.
+    fn position(&mut self, event: &Event, file: u64, member: Member, paths: &FileNames) -> Option<usize> {
+        let key = (member.program, file);
+        if let Some(position) = self.positions.get(&key) {
+            return Some(*position);
+        }
+        if self.files.len() >= FILES {
+            return None;
+        }
+        let block = paths.get(file).and_then(|path| self.blocks.of(event.process, path));
+        self.files.push(FileFacts { block: block.unwrap_or(ASSUMED_BLOCK), ..FileFacts::default() });
+        self.positions.insert(key, self.files.len() - 1);
+        Some(self.files.len() - 1)
     }
 
     fn kind(&mut self, event: &Event) -> RequestKind {
@@ -187,21 +226,18 @@ impl Collector {
     }
 
     /// Records a case of a rule.
-    fn case(&mut self, event: &Event, file: u64, member: Member, rule: Rule, count: u64) {
-        if count == 0 {
-            return;
+    fn case(&mut self, event: &Event, of: &Subject, rule: Rule, count: u64) {
+        if count > 0 {
+            self.files[of.position].add(rule, count);
+            self.by_program[of.member.program].case(rule, event.begin, event.end);
         }
-        self.files.entry((member.program, file)).or_default().add(rule, count);
-        let facts = self.by_program.entry(member.program).or_default();
-        let span = facts.when.entry(rule).or_insert(Span { begin: event.begin, end: event.end });
-        (span.begin, span.end) = (span.begin.min(event.begin), span.end.max(event.end));
     }
 
-    fn data(&mut self, event: &Event, place: &Place, file: u64, member: Member, kind: RequestKind) {
+    fn data(&mut self, event: &Event, place: &Place, subject: &Subject) {
         let (moved, time) = (event.moved(), event.duration());
         let is_write = event.class() != OpClass::Read;
-        let is_direct = event.layer != Some(Layer::Stdio) && kind != RequestKind::Collective;
-        let facts = self.by_program.entry(member.program).or_default();
+        let is_direct = event.layer != Some(Layer::Stdio) && subject.kind != RequestKind::Collective;
+        let facts = &mut self.by_program[subject.member.program];
         facts.data_requests += 1;
         facts.data_time = facts.data_time.saturating_add(time);
         facts.write_requests += u64::from(is_write);
@@ -211,22 +247,23 @@ impl Collector {
         if moved == 0 {
             return;
         }
-        let of = self.files.entry((member.program, file)).or_default();
-        let block = u64::from(of.block);
+        let of = &mut self.files[subject.position];
         of.bytes = of.bytes.saturating_add(moved);
-        of.is_shared |= *of.member.get_or_insert(member.member) != member.member;
+        let member = subject.member.member;
+        of.is_shared |= *of.member.get_or_insert(member) != member;
         if is_direct {
-            self.size(event, place, file, member, is_write, block);
+            self.size(event, place, subject, is_write);
         }
         for piece in place.pieces(event.offset, moved) {
             let range = piece.offset..piece.offset.saturating_add(piece.bytes);
-            self.ranges(event, file, member, is_write, range);
+            self.ranges(event, subject, is_write, range);
         }
     }
 
-    fn size(&mut self, event: &Event, place: &Place, file: u64, member: Member, is_write: bool, block: u64) {
+    fn size(&mut self, event: &Event, place: &Place, subject: &Subject, is_write: bool) {
         let (moved, time) = (event.moved(), event.duration());
-        let facts = self.by_program.entry(member.program).or_default();
+        let block = u64::from(self.files[subject.position].block);
+        let facts = &mut self.by_program[subject.member.program];
         let sizes: &mut Sizes = if is_write { &mut facts.writes } else { &mut facts.reads };
         sizes.requests += 1;
         sizes.time = sizes.time.saturating_add(time);
@@ -244,25 +281,25 @@ impl Collector {
             is_block && event.offset.is_some_and(|offset| !offset.unsigned_abs().is_multiple_of(block));
         facts.misaligned += u64::from(is_misaligned);
         let rule = if is_write { Rule::SmallWrites } else { Rule::SmallReads };
-        self.case(event, file, member, rule, u64::from(is_small));
-        self.case(event, file, member, Rule::Misaligned, u64::from(is_misaligned));
+        self.case(event, subject, rule, u64::from(is_small));
+        self.case(event, subject, Rule::Misaligned, u64::from(is_misaligned));
         let is_mpi = event.layer == Some(Layer::MpiIo);
-        self.case(event, file, member, Rule::IndependentSharedIo, u64::from(is_small && is_mpi));
+        self.case(event, subject, Rule::IndependentSharedIo, u64::from(is_small && is_mpi));
     }
 
-    fn ranges(&mut self, event: &Event, file: u64, member: Member, is_write: bool, range: Range<u64>) {
-        let version = self.versions.get(file);
+    fn ranges(&mut self, event: &Event, subject: &Subject, is_write: bool, range: Range<u64>) {
+        let version = self.versions.get(subject.file);
         if is_write && version.last_writer != event.process {
             version.last_writer = event.process;
             version.writers = version.writers.wrapping_add(1);
         }
         let version = (version.contents, version.writers);
-        let own = self.own.get((event.process, file));
+        let own = self.own.get((event.process, subject.file));
         if own.version != version {
             own.version = version;
             own.read.clear();
         }
-        let together = self.together.get((member.program, file));
+        let together = self.together.get((subject.member.program, subject.file));
         if together.version.0 != version.0 {
             together.written.clear();
         }
@@ -270,69 +307,69 @@ impl Collector {
             together.version = version;
             together.read.clear();
         }
-        let facts = self.by_program.entry(member.program).or_default();
+        let facts = &mut self.by_program[subject.member.program];
         if is_write {
             own.read.remove(&range);
             together.read.remove(&range);
             let overwritten = together.written.add(range);
             facts.overwritten += overwritten;
-            self.case(event, file, member, Rule::Overwrites, overwritten);
+            self.case(event, subject, Rule::Overwrites, overwritten);
         } else {
             let by_itself = own.read.add(range.clone());
             let by_others = together.read.add(range).saturating_sub(by_itself);
             facts.reread += by_itself;
             facts.read_by_others += by_others;
-            self.case(event, file, member, Rule::RedundantReads, by_itself);
-            self.case(event, file, member, Rule::ReadByAll, by_others);
+            self.case(event, subject, Rule::RedundantReads, by_itself);
+            self.case(event, subject, Rule::ReadByAll, by_others);
         }
     }
 
-    fn other(&mut self, event: &Event, file: u64, member: Member, kind: RequestKind) {
+    fn other(&mut self, event: &Event, subject: &Subject) {
         let time = event.duration();
-        let facts = self.by_program.entry(member.program).or_default();
+        let facts = &mut self.by_program[subject.member.program];
         if event.class() == OpClass::Sync {
             facts.sync_time = facts.sync_time.saturating_add(time);
-            if kind == RequestKind::Sync {
+            if subject.kind == RequestKind::Sync {
                 facts.syncs += 1;
-                self.case(event, file, member, Rule::SyncPerWrite, 1);
+                self.case(event, subject, Rule::SyncPerWrite, 1);
             }
             return;
         }
         facts.metadata_requests += 1;
         facts.metadata_time = facts.metadata_time.saturating_add(time);
-        match kind {
+        match subject.kind {
             RequestKind::Seek => {
                 facts.seeks += 1;
-                self.case(event, file, member, Rule::Seeks, 1);
+                self.case(event, subject, Rule::Seeks, 1);
             }
             RequestKind::Open => {
-                let own = self.own.get((event.process, file));
+                let own = self.own.get((event.process, subject.file));
                 own.opens += 1;
                 let again = u64::from(own.opens > 1);
                 facts.opens += 1;
                 facts.redundant_opens += again;
-                self.case(event, file, member, Rule::RedundantOpens, again);
+                self.case(event, subject, Rule::RedundantOpens, again);
                 let is_posix = matches!(event.layer, Some(Layer::Posix));
                 let empties = is_posix && event.arg.is_some_and(|flags| flags & TRUNCATES != 0);
                 if !event.failed() && empties {
-                    self.replaced(file);
+                    self.replaced(subject.file);
                 }
             }
             RequestKind::Stat => {
-                let own = self.own.get((event.process, file));
+                let own = self.own.get((event.process, subject.file));
                 own.stats += 1;
                 let again = u64::from(own.stats > 1);
                 facts.stats += 1;
                 facts.redundant_stats += again;
-                self.case(event, file, member, Rule::RedundantStats, again);
+                self.case(event, subject, Rule::RedundantStats, again);
             }
             RequestKind::Replace | RequestKind::Truncate if !event.failed() => {
-                self.replaced(file);
+                self.replaced(subject.file);
                 event.file2.into_iter().for_each(|other| self.replaced(other));
             }
             _ => {}
         }
-        self.case(event, file, member, Rule::MetadataStorm, 1);
+        self.case(event, subject, Rule::MetadataStorm, 1);
     }
 
     /// Invalidates everything that was read or written of a file.
@@ -343,12 +380,17 @@ impl Collector {
 
     /// Returns the findings of the rules.
     #[must_use]
-    pub fn finish(self, paths: &FileNames) -> Findings {
-        let mut programs: Vec<(usize, ProgramFacts)> = self.by_program.into_iter().collect();
+    pub fn finish(mut self, paths: &FileNames) -> Findings {
+        for (process, (of, _)) in self.by_process.into_sorted().filter(|(_, (of, _))| of.requests > 0) {
+            let Member { program, member } = self.programs.member(process);
+            self.by_program[program].members.entry(member).or_default().add(&of);
+        }
+        let programs = self.by_program.into_iter().enumerate().filter(|(_, facts)| facts.span.is_some());
+        let mut programs: Vec<(usize, ProgramFacts)> = programs.collect();
         programs.sort_by_key(|(number, facts)| (std::cmp::Reverse(facts.io_time()), *number));
         let mut files: HashMap<usize, Vec<(u64, FileFacts)>> = HashMap::new();
-        for ((program, file), facts) in self.files {
-            files.entry(program).or_default().push((file, facts));
+        for ((program, file), position) in self.positions {
+            files.entry(program).or_default().push((file, std::mem::take(&mut self.files[position])));
         }
         let judged = programs.len() as u64;
         let mut findings = Vec::new();

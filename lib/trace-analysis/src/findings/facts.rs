@@ -35,6 +35,15 @@ pub(super) struct MemberFacts {
     pub(super) requests: u64,
 }
 
+impl MemberFacts {
+    /// Adds the facts of a process of the member.
+    pub(super) fn add(&mut self, other: &MemberFacts) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.time = self.time.saturating_add(other.time);
+        self.requests += other.requests;
+    }
+}
+
 /// Facts of one program. Times are in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct ProgramFacts {
@@ -70,10 +79,20 @@ pub(super) struct ProgramFacts {
     pub(super) mpi_requests: u64,
     pub(super) members: HashMap<u64, MemberFacts>,
     /// Time of the cases of each rule.
-    pub(super) when: HashMap<Rule, Span>,
+    when: [Option<Span>; Rule::ALL.len()],
 }
 
 impl ProgramFacts {
+    /// Adds a case of a rule.
+    pub(super) fn case(&mut self, rule: Rule, begin: i64, end: i64) {
+        Span::join(&mut self.when[rule as usize], begin, end);
+    }
+
+    /// Returns the time of the cases of a rule.
+    pub(super) fn when(&self, rule: Rule) -> Option<Span> {
+        self.when[rule as usize]
+    }
+
     pub(super) fn io_time(&self) -> u64 {
         self.data_time.saturating_add(self.metadata_time).saturating_add(self.sync_time)
     }
@@ -89,18 +108,16 @@ pub(super) struct FileFacts {
     pub(super) member: Option<u64>,
     pub(super) is_shared: bool,
     /// Number of cases of each rule, or their bytes.
-    pub(super) cases: Vec<(Rule, u64)>,
+    pub(super) cases: [u64; Rule::ALL.len()],
 }
 
 impl FileFacts {
     pub(super) fn case(&self, rule: Rule) -> u64 {
-        self.cases.iter().find(|(of, _)| *of == rule).map_or(0, |(_, count)| *count)
+        self.cases[rule as usize]
     }
 
     pub(super) fn add(&mut self, rule: Rule, count: u64) {
-        match self.cases.iter_mut().find(|(of, _)| *of == rule) {
-            Some((_, sum)) => *sum = sum.saturating_add(count),
-            None => self.cases.push((rule, count)),
-        }
+        let sum = &mut self.cases[rule as usize];
+        *sum = sum.saturating_add(count);
     }
 }

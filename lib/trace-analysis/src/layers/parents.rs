@@ -2,8 +2,8 @@
 //! collective, which completes when the requests that it submitted end, and a request that another
 //! thread completed under another number.
 
-use miot_trace_events::Request;
-use std::collections::{HashMap, VecDeque};
+use miot_trace_events::{IdMap, Request};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Maximum number of kept requests of a process.
@@ -20,7 +20,7 @@ struct Ended {
 #[derive(Debug, Default)]
 struct Process {
     /// Operations of begins of split collectives, by thread and number.
-    begins: HashMap<(u32, u32), usize>,
+    begins: IdMap<(u32, u32), usize>,
     order: VecDeque<(u32, u32)>,
     ended: VecDeque<Ended>,
     /// Any MPI-IO operation of the process.
@@ -29,7 +29,7 @@ struct Process {
 
 /// MPI-IO requests by node and process.
 #[derive(Debug, Default)]
-pub(super) struct Parents(HashMap<(u32, u64), Process>);
+pub(super) struct Parents(IdMap<(u32, u64), Process>);
 
 impl Parents {
     /// Adds an MPI-IO request.

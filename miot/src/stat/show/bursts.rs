@@ -4,6 +4,7 @@ use super::{AnalysisContext, percent};
 use crate::numbers;
 use miot_trace_analysis::bursts::{Bursts, FRACTIONS, QUANTILES, Spread, Throughput};
 use miot_trace_events::Format;
+use miot_trace_events::events::FEWEST_COLUMNS;
 use miot_trace_events::print::records;
 use miot_trace_events::text::{table, time};
 use serde::Serialize;
@@ -11,7 +12,7 @@ use std::io::Write;
 
 pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow::Result<()> {
     let mut spread = Spread::new(asked.interval());
-    asked.events(|batch| spread.add(batch))?;
+    asked.events(FEWEST_COLUMNS, |batch| spread.add(batch))?;
     let bursts = spread.finish();
     match asked.format() {
         Format::Text => {

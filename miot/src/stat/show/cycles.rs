@@ -4,6 +4,7 @@ use super::AnalysisContext;
 use crate::numbers;
 use miot_trace_analysis::cycles::{Cycles, Rates, Rhythm};
 use miot_trace_events::Format;
+use miot_trace_events::events::FEWEST_COLUMNS;
 use miot_trace_events::print::records;
 use miot_trace_events::text::{table, time};
 use serde::Serialize;
@@ -11,7 +12,7 @@ use std::io::Write;
 
 pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow::Result<()> {
     let mut rates = Rates::default();
-    asked.events(|batch| rates.add(batch))?;
+    asked.events(FEWEST_COLUMNS, |batch| rates.add(batch))?;
     let cycles = rates.finish();
     match asked.format() {
         Format::Text => {

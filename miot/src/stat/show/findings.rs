@@ -6,6 +6,7 @@ use miot_trace_analysis::Programs;
 use miot_trace_analysis::block_sizes::BlockSizes;
 use miot_trace_analysis::findings::{Collector, Finding, Findings};
 use miot_trace_events::Format;
+use miot_trace_events::events::FILE_COLUMNS;
 use miot_trace_events::print::records;
 use miot_trace_events::text::{printable, time};
 use miot_trace_store::Table;
@@ -18,7 +19,7 @@ pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow:
     let mut collector =
         Collector::new(Programs::of(&processes), blocks).with_system_files(asked.system_files());
     let paths = asked.reader.files()?;
-    asked.events(|batch| collector.add(batch, &paths))?;
+    asked.events(FILE_COLUMNS, |batch| collector.add(batch, &paths))?;
     let findings = collector.finish(&paths);
     match asked.format() {
         Format::Text => {

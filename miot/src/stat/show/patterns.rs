@@ -6,6 +6,7 @@ use crate::summary::shortened;
 use miot_trace_analysis::Programs;
 use miot_trace_analysis::patterns::{Accesses, FilePattern, Patterns, ProgramPattern};
 use miot_trace_events::Format;
+use miot_trace_events::events::FILE_COLUMNS;
 use miot_trace_events::print::records;
 use miot_trace_events::text::{printable, table};
 use miot_trace_store::Table;
@@ -16,7 +17,7 @@ pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow:
     let mut accesses = Accesses::new(Programs::of(&asked.reader.table(Table::Processes)?))
         .with_system_files(asked.system_files());
     let paths = asked.reader.files()?;
-    asked.events(|batch| accesses.add(batch, &paths))?;
+    asked.events(FILE_COLUMNS, |batch| accesses.add(batch, &paths))?;
     let most = if matches!(asked.format(), Format::Csv) { usize::MAX } else { asked.most() };
     let patterns = accesses.finish(&paths, most);
     match asked.format() {

@@ -89,8 +89,38 @@ impl Random {
     }
 }
 
+/// Figures of a trace that was written.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) events: u64,
+    /// Bytes moved by outermost requests.
+    pub(super) bytes: u64,
+    /// Reads of the job that reads at random.
+    pub(super) random_reads: u64,
+    /// First begin and last end, nanoseconds since 1970.
+    begin: i64,
+    end: i64,
+}
+
+impl Written {
+    fn add(&mut self, row: &Row) {
+        self.events += 1;
+        self.begin = self.begin.min(row.time - row.duration);
+        self.end = self.end.max(row.time);
+        if row.length.is_some() && row.enclosing.is_none() {
+            self.bytes += row.result.unsigned_abs();
+            self.random_reads += u64::from(row.op == Op::Pread);
+        }
+    }
+
+    /// Returns the nanoseconds from the first begin to the last end.
+    pub(super) fn time(&self) -> u64 {
+        self.end.abs_diff(self.begin)
+    }
+}
+
 /// Writes a trace with this number of events, or one more.
-pub(super) fn write(dir: &Path, events: u64) -> Result<()> {
+pub(super) fn write(dir: &Path, events: u64) -> Result<Written> {
     let rows = events.div_ceil(PARTS);
     let options = Options { seal_rows: u64::MAX, seal_bytes: u64::MAX, ..Options::default() };
     let mut writer = Writer::create(dir, options)?;
@@ -98,22 +128,22 @@ pub(super) fn write(dir: &Path, events: u64) -> Result<()> {
     writer.append(Table::Threads, &threads()?)?;
     writer.append(Table::Files, &files()?)?;
     let mut cluster = Cluster::new();
-    let (mut batch, mut written, mut sealed) = (Vec::with_capacity(BATCH), 0, 0);
-    while written < events {
-        let wanted = usize::try_from(rows.min(events - written))?.min(BATCH);
+    let (mut batch, mut sealed) = (Vec::with_capacity(BATCH), 0);
+    let mut written = Written { events: 0, bytes: 0, random_reads: 0, begin: i64::MAX, end: i64::MIN };
+    while written.events < events {
+        let wanted = usize::try_from(rows.min(events - written.events))?.min(BATCH);
         while batch.len() < wanted {
             cluster.step(&mut batch);
         }
         writer.append(Table::Events, &columns(&batch)?)?;
-        written += batch.len() as u64;
-        batch.clear();
-        if written - sealed >= rows {
+        batch.drain(..).for_each(|row| written.add(&row));
+        if written.events - sealed >= rows {
             writer.seal()?;
-            sealed = written;
+            sealed = written.events;
         }
     }
     writer.finish()?;
-    Ok(())
+    Ok(written)
 }
 
 struct Cluster {

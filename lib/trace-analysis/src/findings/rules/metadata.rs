@@ -29,7 +29,7 @@ pub(super) fn storm(case: &RuleInput<'_>) -> Option<RuleMatch> {
     if facts.metadata_requests < REQUESTS || of_time < TIME {
         return None;
     }
-    let span = facts.when.get(&Rule::MetadataStorm).map_or(0, |span| span.end.abs_diff(span.begin));
+    let span = facts.when(Rule::MetadataStorm).map_or(0, |span| span.end.abs_diff(span.begin));
     let rate = if span == 0 { 0.0 } else { facts.metadata_requests as f64 / (span as f64 / 1e9) };
     Some(RuleMatch {
         rule: Rule::MetadataStorm,

@@ -61,7 +61,7 @@ pub(super) fn judge(
 }
 
 fn finding(case: &RuleInput<'_>, found: RuleMatch, paths: &FileNames) -> Finding {
-    let when = case.facts.when.get(&found.rule).copied();
+    let when = case.facts.when(found.rule);
     let mut files: Vec<(u64, u64)> = case
         .files
         .iter()

@@ -58,7 +58,6 @@ mod pattern;
 mod pipeline;
 mod played;
 mod process;
-mod proof;
 mod recovery;
 mod replay;
 mod report;

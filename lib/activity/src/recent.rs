@@ -1,7 +1,8 @@
 //! Values by id in bounded memory: values that were not used recently are dropped.
 
+use miot_trace_store::IdHasher;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 /// Bounded map by id that drops the least recently used values.
 ///
@@ -18,28 +19,6 @@ pub(crate) struct Recent<V> {
 
 /// A map by id.
 pub(crate) type Ids<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
-
-/// Hasher with one multiplication, for ids that no outside party can choose.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, id: u64) {
-        // The high half of the product depends on all bits of the id.
-        let product = u128::from(self.0 ^ id) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = (product >> 64) as u64 ^ product as u64;
-    }
-}
 
 /// Heap size of a value in bytes.
 pub(crate) trait HeapSize {

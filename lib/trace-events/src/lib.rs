@@ -36,11 +36,12 @@ pub mod testing;
 pub mod text;
 pub mod view;
 
-pub use by_id::{ById, IdMap, IdSet};
+pub use by_id::ById;
 pub use columns::{EventColumns, MissingColumn};
 pub use events::{Event, EventNames, Events};
 pub use format::{Format, TextOrJson};
 pub use link::{Linker, Request, Tree};
+pub use miot_trace_store::{IdMap, IdSet};
 pub use nodes::{NodeColumn, NodeNumbers};
 pub use outermost::{Outermost, each_outermost};
 pub use place::{Place, Places, UnknownPlace, UnknownPlaces};

@@ -16,10 +16,10 @@
 //! where a non-blocking request ends after others that began later. There, children wait until
 //! there are too many of them.
 
-use crate::by_id::{IdMap, IdSet};
 use crate::columns::EventColumns;
 use miot_proto::event::flag;
 use miot_proto::op::Layer;
+use miot_trace_store::{IdMap, IdSet};
 use std::ops::Range;
 
 /// Maximum depth of a tree. Deeper requests, which only a broken producer records, become separate

@@ -1,8 +1,9 @@
 //! Requests without a parent: those that a program made itself, not during another request.
 
-use crate::by_id::{ById, IdSet};
+use crate::by_id::ById;
 use crate::events::{Event, EventNames, Events};
 use arrow_array::RecordBatch;
+use miot_trace_store::IdSet;
 
 /// Distinguishes outermost requests from their children: requests made during them in the same
 /// thread, or by a file-system client that serves a traced thread. Each byte that a program

@@ -1,11 +1,11 @@
 //! Byte ranges of requests in their files; for MPI-IO, through the view at the time of the request.
 
-use crate::by_id::IdMap;
 use crate::events::Event;
 use crate::view::{Range, View};
 use miot_proto::event::flag;
 use miot_proto::op::Layer;
 use miot_trace_store::FileNames;
+use miot_trace_store::IdMap;
 use std::fmt;
 
 /// Maximum number of distinguished pieces of one request. A request with more is

@@ -33,6 +33,7 @@
 //! | [`schema`] | the columns of every table |
 //! | [`clocks`] | conversion between merged time and the time of a node |
 //! | [`escape`] | paths that are not UTF-8 |
+//! | `id_map` | maps and sets of ids |
 //! | `layout`, `manifest` | names of files; the file that identifies a trace |
 //! | [`live`] | one Arrow IPC stream: appending, truncating a torn tail, reading |
 //! | `seal`, `sealer` | conversion of a live part to Parquet; the thread that does it |
@@ -60,6 +61,7 @@ mod event_file;
 mod file_identity;
 pub mod follow;
 pub mod fsck;
+mod id_map;
 mod layout;
 mod ledger;
 pub mod live;
@@ -87,6 +89,7 @@ pub use carried::RemovedParts;
 pub use clocks::{ClockPiece, Corrections, TimeError};
 pub use error::Error;
 pub use follow::{Follow, TracePosition};
+pub use id_map::{IdHasher, IdMap, IdSet};
 pub use layout::{PartCounts, TableFile, count_parts};
 pub use manifest::{MANIFEST, Manifest};
 pub use missing_parts::MissingParts;

@@ -21,7 +21,7 @@
 pub(crate) mod early;
 pub(crate) mod foreign_files;
 mod late_rows;
-mod table_file;
+mod sealed_file;
 
 use crate::error::Error;
 use crate::layout::{Layout, sync_folder};
@@ -34,13 +34,13 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampNanosecondType;
 use early::EarlyEvents;
 use late_rows::{is_stopped, late_rows};
+pub(crate) use sealed_file::JOIN_ROWS;
+use sealed_file::SealedFileWriter;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-pub(crate) use table_file::JOIN_ROWS;
-use table_file::TableFile;
 
 /// Columns of events that are decoded when they are read back: those that identify the events, and
 /// those whose encoding depends on other rows.
@@ -202,7 +202,7 @@ fn write_table(
         check_end(reader.as_ref())?;
         return Ok(Some(FileEntry::default()));
     }
-    let mut file = TableFile::create(layout, table, request.part, late)?;
+    let mut file = SealedFileWriter::create(layout, table, request.part, late)?;
     if table == Table::Events {
         file.files().define_all(&layout.live(Table::Files, request.part))?;
     }

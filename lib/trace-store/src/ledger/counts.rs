@@ -1,12 +1,13 @@
 //! Counts of the rows of a part.
 
+use crate::id_map::IdHasher;
 use crate::schema::{FILTERED, TABLES, Table, column, text};
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array, RecordBatch};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 /// Attempt numbers of one stream: of its events, handle records, and losses with a range.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,25 +25,6 @@ pub(crate) struct Span {
 impl PartialEq for Span {
     fn eq(&self, other: &Span) -> bool {
         (self.first, self.next, self.events) == (other.first, other.next, other.events)
-    }
-}
-
-/// Hash for ids, which are small numbers that the log-server assigns.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
-    }
-
-    fn write_u64(&mut self, id: u64) {
-        let product = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = product ^ (product >> 32);
     }
 }
 

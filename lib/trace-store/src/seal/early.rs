@@ -6,7 +6,7 @@
 //! process wrote them, are read from the live stream.
 
 use super::late_rows::is_stopped;
-use super::table_file::TableFile;
+use super::sealed_file::SealedFileWriter;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::ledger::{Counts, FileEntry};
@@ -52,7 +52,7 @@ impl CommittedEvents {
 /// See the module.
 pub(crate) struct EarlyEvents {
     part: u64,
-    file: TableFile,
+    file: SealedFileWriter,
     counts: Counts,
     /// The file has the rows of the live stream before this position, bytes.
     end: u64,
@@ -64,7 +64,7 @@ impl EarlyEvents {
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn create(layout: &Layout, part: u64) -> Result<EarlyEvents, Error> {
-        let mut file = TableFile::create(layout, Table::Events, part, None)?;
+        let mut file = SealedFileWriter::create(layout, Table::Events, part, None)?;
         file.files().define_all(&layout.live(Table::Files, part))?;
         Ok(EarlyEvents { part, file, counts: Counts::default(), end: 0 })
     }

@@ -22,8 +22,8 @@ use std::path::PathBuf;
 /// thousands of rows.
 pub(crate) const JOIN_ROWS: usize = 8192;
 
-/// See the module. A drop before [`TableFile::finish`] removes the file.
-pub(super) struct TableFile {
+/// See the module. A drop before [`SealedFileWriter::finish`] removes the file.
+pub(super) struct SealedFileWriter {
     table: Table,
     part: u64,
     path: PathBuf,
@@ -38,20 +38,20 @@ pub(super) struct TableFile {
     is_finished: bool,
 }
 
-impl TableFile {
+impl SealedFileWriter {
     /// Creates the file. `late` are the rows to move, see [`super::late_rows`].
     pub(super) fn create(
         layout: &Layout,
         table: Table,
         part: u64,
         late: Option<RecordBatch>,
-    ) -> Result<TableFile, Error> {
+    ) -> Result<SealedFileWriter, Error> {
         make_folder(&layout.folder(table))?;
         let path = layout.sealed_tmp(table, part);
         let file = File::create(&path).map_err(Error::io("create", &path))?;
         let writer = TableWriter::new(table, ChecksumWriter::new(file))
             .map_err(|e| Error::io("write to", &path)(parquet_file::to_io(e)))?;
-        Ok(TableFile {
+        Ok(SealedFileWriter {
             table,
             part,
             path,
@@ -130,7 +130,7 @@ impl TableFile {
     }
 }
 
-impl Drop for TableFile {
+impl Drop for SealedFileWriter {
     fn drop(&mut self) {
         if !self.is_finished {
             // Frees the space. If this fails, the next writer removes the file.

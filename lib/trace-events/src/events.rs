@@ -331,3 +331,15 @@ impl Iterator for Events<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{COLUMNS, FEWEST_COLUMNS, FILE_COLUMNS};
+
+    #[test]
+    fn shorter_lists_of_columns_are_parts_of_the_longer_ones() {
+        for (part, whole) in [(FEWEST_COLUMNS, FILE_COLUMNS), (FILE_COLUMNS, COLUMNS)] {
+            assert!(part.iter().all(|column| whole.contains(column)), "{part:?} and {whole:?}");
+        }
+    }
+}

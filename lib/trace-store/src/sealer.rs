@@ -7,7 +7,7 @@ use crate::carried::RemovedParts;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::retain::{RetainRequest, retain};
-use crate::seal::early::{CommittedEvents, EarlyEvents};
+use crate::seal::early::{EarlyEvents, NewEvents};
 use crate::seal::{SealRequest, Sealed, seal};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const MAX_BACKLOG: usize = 1 << 19;
 
 #[derive(Debug)]
 enum Work {
-    Committed(CommittedEvents),
+    Encode(NewEvents),
     Seal(SealRequest),
     Retain(RetainRequest),
 }
@@ -49,7 +49,7 @@ struct SealingThread {
 impl SealingThread {
     fn run(&mut self, work: Work) -> Option<Outcome> {
         match work {
-            Work::Committed(events) => {
+            Work::Encode(events) => {
                 let rows = events.rows();
                 self.encode(events);
                 self.backlog.fetch_sub(rows, Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl SealingThread {
         }
     }
 
-    fn encode(&mut self, events: CommittedEvents) {
+    fn encode(&mut self, events: NewEvents) {
         let part = events.part;
         if self.given_up == Some(part) || self.stop.load(Ordering::Relaxed) {
             return;
@@ -76,7 +76,7 @@ impl SealingThread {
         }
     }
 
-    fn try_encode(&mut self, events: CommittedEvents) -> Result<(), Error> {
+    fn try_encode(&mut self, events: NewEvents) -> Result<(), Error> {
         let early = match &mut self.early {
             Some(early) if early.part() == events.part => early,
             early => early.insert(EarlyEvents::create(&self.layout, events.part)?),
@@ -132,7 +132,7 @@ impl Sealer {
 
     /// Passes committed events of the live part on. If too many wait already, or the thread cannot
     /// be started, they are read from the live stream later.
-    pub(crate) fn encode(&mut self, mut events: CommittedEvents) {
+    pub(crate) fn encode(&mut self, mut events: NewEvents) {
         let backlog = self.backlog.load(Ordering::Relaxed);
         if backlog > 0 && backlog + events.rows() > MAX_BACKLOG {
             events.events.clear();
@@ -143,7 +143,7 @@ impl Sealer {
         }
         let Some(worker) = &self.worker else { return };
         self.backlog.fetch_add(events.rows(), Ordering::Relaxed);
-        if worker.work.send(Work::Committed(events)).is_err() {
+        if worker.work.send(Work::Encode(events)).is_err() {
             self.worker = None;
         }
     }

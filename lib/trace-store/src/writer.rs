@@ -10,7 +10,7 @@ use crate::manifest::{self, MANIFEST, Manifest};
 use crate::recover::{RecoveredTrace, Recovery, TornTail};
 use crate::retain::{KnownIds, RetainRequest};
 use crate::schema::{TABLES, Table, column};
-use crate::seal::early::CommittedEvents;
+use crate::seal::early::NewEvents;
 use crate::seal::{self, SealRequest};
 use crate::sealer::Sealer;
 use arrow_array::RecordBatch;
@@ -107,7 +107,7 @@ pub struct Writer {
     unsynced_names: bool,
     ledger: LiveLedger,
     /// Rows that the sealer has not got yet, committed or not.
-    unsealed: CommittedEvents,
+    unsealed: NewEvents,
     sealer: Sealer,
     retention: Retention,
     /// True if a part is sealed or being sealed. If not, `finish` seals an empty one, so that a
@@ -294,7 +294,7 @@ impl Writer {
         Ok(Writer {
             live: streams(&layout, part)?,
             ledger: LiveLedger::new(&layout, part),
-            unsealed: CommittedEvents::new(part),
+            unsealed: NewEvents::new(part),
             sealer: Sealer::new(layout.clone()),
             retention: Retention { ready: true, ..Retention::default() },
             layout,
@@ -380,7 +380,7 @@ impl Writer {
     /// Passes the committed rows to the sealer. A part with late rows is sealed from its live
     /// stream.
     fn encode_early(&mut self) {
-        let events = std::mem::replace(&mut self.unsealed, CommittedEvents::new(self.part));
+        let events = std::mem::replace(&mut self.unsealed, NewEvents::new(self.part));
         if !self.late {
             self.sealer.encode(events);
         }
@@ -451,7 +451,7 @@ impl Writer {
         self.sealer.seal(SealRequest { part: self.part, late: self.late });
         self.part += 1;
         self.ledger = LiveLedger::new(&self.layout, self.part);
-        self.unsealed = CommittedEvents::new(self.part);
+        self.unsealed = NewEvents::new(self.part);
         self.retention.known = self.retention.next.take();
         (self.retention.ready, self.retention.checked) = (true, None);
         (self.latest, self.late) = (i64::MIN, false);

@@ -15,9 +15,10 @@ use crate::schema::Table;
 use arrow_array::RecordBatch;
 use std::sync::atomic::AtomicBool;
 
-/// Committed events of the live part, and the files that were defined before them.
+/// New events of the live part, and the files that were defined before them. The sealing thread
+/// gets them when they are committed.
 #[derive(Debug)]
-pub(crate) struct CommittedEvents {
+pub(crate) struct NewEvents {
     pub(crate) part: u64,
     /// Position in the live stream before the events, bytes.
     pub(crate) begin: u64,
@@ -28,10 +29,10 @@ pub(crate) struct CommittedEvents {
     pub(crate) files: Vec<u64>,
 }
 
-impl CommittedEvents {
+impl NewEvents {
     /// No rows of a part.
-    pub(crate) fn new(part: u64) -> CommittedEvents {
-        CommittedEvents { part, begin: 0, end: 0, events: Vec::new(), files: Vec::new() }
+    pub(crate) fn new(part: u64) -> NewEvents {
+        NewEvents { part, begin: 0, end: 0, events: Vec::new(), files: Vec::new() }
     }
 
     /// Adds events that are in the live stream from `begin` to `end`.
@@ -81,7 +82,7 @@ impl EarlyEvents {
     pub(crate) fn add(
         &mut self,
         layout: &Layout,
-        committed: CommittedEvents,
+        committed: NewEvents,
         stop: &AtomicBool,
     ) -> Result<Option<()>, Error> {
         committed.files.iter().for_each(|file| self.file.files().define(*file));
@@ -166,7 +167,7 @@ mod tests {
             let (mut early, mut all, stop) = (None, Vec::new(), AtomicBool::new(false));
             let begins_at = random.below(3);
             for commit in 0..8 {
-                let mut committed = CommittedEvents::new(3);
+                let mut committed = NewEvents::new(3);
                 for _ in 0..=random.below(2) {
                     let limit = if round % 2 == 0 { 50 } else { 12_000 };
                     let rows = 1 + random.below(limit) as usize;

@@ -1,8 +1,11 @@
 //! Throughput, idle periods and cycles.
 
 use crate::{Place, Trace};
+use miot_tests::built::built;
+use miot_tests::process::run;
 use miot_tests::traced::events;
 use serde_json::Value;
+use std::process::Command;
 
 /// Start, end and bytes written of the events of a trace.
 fn times(trace: &Trace) -> Vec<(i64, i64, u64)> {
@@ -128,11 +131,37 @@ fn periodic_writer_has_its_cycle() {
     let [cycle] = &rhythm["cycles"].as_array().unwrap()[..] else { panic!("{rhythm:#}") };
     assert!(u64s(&cycle["period"]).abs_diff(PERIOD) < PERIOD / 50, "{cycle:#}");
     assert_eq!((u64s(&cycle["count"]), u64s(&cycle["bytes"])), (TIMES, 4 * 65536), "{cycle:#}");
-    assert!(cycle["strength"].as_f64().unwrap() > 0.5, "{cycle:#}");
+    // How strong it is depends on how late each burst was: `cycle_of_exact_times_is_strong`.
+    assert!(cycle["strength"].as_f64().unwrap() > cycle["bound"].as_f64().unwrap(), "{cycle:#}");
     assert_eq!(cycles["all"]["cycles"], rhythm["cycles"], "no other program writes");
 
     let told = trace.shown("cycles", &[]).success().stdout;
     assert!(told.lines().any(|line| line.starts_with("all ") && line.contains(" 24 ")), "{told}");
+}
+
+#[test]
+fn cycle_of_exact_times_is_strong() {
+    let place = Place::new("exact-cycles");
+    let log = place.folder.join("log");
+    let lines: Vec<String> = (0..24 * 4)
+        .map(|i| {
+            let micros = 1_700_000_000_000_000_i64 + i / 4 * 50_000 + i % 4 * 20;
+            let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
+            let offset = i * 65536;
+            format!(
+                "77 {seconds}.{rest:06} pwrite64(3</d/out>, \"\"..., 65536, {offset}) = 65536 <0.000012>\n"
+            )
+        })
+        .collect();
+    std::fs::write(&log, lines.concat()).unwrap();
+    let trace = Trace(place.folder.join("trace"));
+    let mut import = Command::new(&built().miot);
+    let _ = run(import.args(["import", "--format", "strace", "-o"]).arg(&trace.0).arg(&log)).success();
+    let cycles = trace.json("cycles", &[]);
+    let [cycle] = &cycles["all"]["cycles"].as_array().unwrap()[..] else { panic!("{cycles:#}") };
+    assert!(u64s(&cycle["period"]).abs_diff(50_000_000) < 500_000, "{cycle:#}");
+    assert_eq!((u64s(&cycle["count"]), u64s(&cycle["bytes"])), (24, 4 * 65536), "{cycle:#}");
+    assert!(cycle["strength"].as_f64().unwrap() > 0.85, "{cycle:#}");
 }
 
 #[test]

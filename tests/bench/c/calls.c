@@ -1,6 +1,7 @@
 /* The program with the hook: one call in a loop, on a file in the page cache.
  *   calls pread FILE   reads 4 KiB at a time
- *   calls stat FILE    gets the attributes of the file by its path */
+ *   calls stat FILE    gets the attributes of the file by its path
+ *   calls open FILE    opens the file by its path and closes it */
 #include "worker.h"
 
 #include <fcntl.h>
@@ -9,7 +10,8 @@
 
 enum { BLOCK = 4096, BLOCKS = 1024 };
 
-static int fd, by_path;
+static enum { READ, STAT, OPEN } call;
+static int fd;
 static const char *path;
 
 static void setup(int argc, char **argv)
@@ -19,7 +21,7 @@ static void setup(int argc, char **argv)
 		perror("calls: the file");
 		exit(2);
 	}
-	by_path = strcmp(argv[1], "stat") == 0;
+	call = strcmp(argv[1], "stat") == 0 ? STAT : strcmp(argv[1], "open") == 0 ? OPEN : READ;
 	path = argv[2];
 	for (int i = 0; i < BLOCKS; i++)
 		if (pwrite(fd, block, BLOCK, (off_t)i * BLOCK) != BLOCK)
@@ -30,8 +32,19 @@ static void operations(uint64_t count)
 {
 	static _Thread_local char buffer[BLOCK];
 	struct stat facts;
-	for (uint64_t i = 0; i < count; i++)
-		if (by_path ? stat(path, &facts) != 0
-			    : pread(fd, buffer, BLOCK, (off_t)(i % BLOCKS) * BLOCK) != BLOCK)
+	for (uint64_t i = 0; i < count; i++) {
+		int failed;
+		switch (call) {
+		case STAT:
+			failed = stat(path, &facts) != 0;
+			break;
+		case OPEN:
+			failed = close(open(path, O_RDONLY)) != 0;
+			break;
+		default:
+			failed = pread(fd, buffer, BLOCK, (off_t)(i % BLOCKS) * BLOCK) != BLOCK;
+		}
+		if (failed)
 			exit(2);
+	}
 }

@@ -1,27 +1,38 @@
-/* Preloaded wrapper that is the lower bound for any hook of pread, pwrite and stat. With FLOOR
- * it makes two clock reads and a 64-byte store into a ring of the thread, without it only the
- * call. Paths are not recorded. The symbol is looked up once, so that a call costs one indirect
- * jump. */
+/* Preloaded wrapper that is the lower bound for any hook of pread, pwrite, stat, open and close.
+ * With FLOOR it makes two clock reads and a 64-byte store into a ring of the thread, without it
+ * only the call. With PATHS it also stores the path into the slots that follow. The symbol is
+ * looked up once, so that a call costs one indirect jump. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <x86intrin.h>
 
 typedef ssize_t call(int, void *, size_t, off_t);
 typedef int by_path(const char *, struct stat *);
+typedef int opening(const char *, int, mode_t);
+typedef int closing(int);
 
 static call first_pread, first_pwrite;
 static by_path first_stat;
+static opening first_open;
+static closing first_close;
 static call *next_pread = first_pread, *next_pwrite = first_pwrite;
 static by_path *next_stat = first_stat;
+static opening *next_open = first_open;
+static closing *next_close = first_close;
 
 __attribute__((constructor)) static void find(void)
 {
 	next_pread = (call *)dlsym(RTLD_NEXT, "pread");
 	next_pwrite = (call *)dlsym(RTLD_NEXT, "pwrite");
 	next_stat = (by_path *)dlsym(RTLD_NEXT, "stat");
+	next_open = (opening *)dlsym(RTLD_NEXT, "open");
+	next_close = (closing *)dlsym(RTLD_NEXT, "close");
 }
 
 /* Called by constructors of other libraries that run before this one's. */
@@ -43,8 +54,21 @@ static int first_stat(const char *path, struct stat *facts)
 	return next_stat(path, facts);
 }
 
+static int first_open(const char *path, int flags, mode_t mode)
+{
+	find();
+	return next_open(path, flags, mode);
+}
+
+static int first_close(int fd)
+{
+	find();
+	return next_close(fd);
+}
+
 #ifdef FLOOR
-enum { RING = 32768 };
+/* The slots of the longest path lie behind the ring, so that no path has to be split. */
+enum { RING = 32768, LONGEST = 4096 / 64 };
 struct slot {
 	_Alignas(64) volatile uint64_t words[8];
 };
@@ -53,10 +77,10 @@ static _Thread_local uint64_t tail __attribute__((tls_model("initial-exec")));
 
 __attribute__((cold, noinline)) static void claim(void)
 {
-	static struct slot rings[64][RING];
+	static struct slot rings[64][RING + LONGEST];
 	static unsigned claimed;
 	ring = rings[__atomic_fetch_add(&claimed, 1, __ATOMIC_RELAXED) % 64];
-	for (int i = 0; i < RING; i++)
+	for (int i = 0; i < RING + LONGEST; i++)
 		ring[i].words[0] = 1;
 }
 #endif
@@ -100,11 +124,48 @@ ssize_t wrap(call *next, uint64_t op, int fd, void *buffer, size_t length, off_t
 	return result;
 }
 
+/* Stores the path of the call that has just ended. */
+static inline __attribute__((always_inline)) void store(const char *path)
+{
+#ifdef PATHS
+	size_t length = strnlen(path, LONGEST * 64);
+	memcpy((void *)ring[tail & (RING - 1)].words, path, length);
+	tail += (length + 63) / 64;
+#else
+	(void)path;
+#endif
+}
+
 int stat(const char *path, struct stat *facts)
 {
 	uint64_t begun = begin();
 	int result = next_stat(path, facts);
 	end(begun, 9, -1, 0, 0, result);
+	store(path);
+	return result;
+}
+
+int open(const char *path, int flags, ...)
+{
+	mode_t mode = 0;
+	if ((flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE) {
+		va_list more;
+		va_start(more, flags);
+		mode = va_arg(more, mode_t);
+		va_end(more);
+	}
+	uint64_t begun = begin();
+	int result = next_open(path, flags, mode);
+	end(begun, 10, -1, mode, flags, result);
+	store(path);
+	return result;
+}
+
+int close(int fd)
+{
+	uint64_t begun = begin();
+	int result = next_close(fd);
+	end(begun, 11, fd, 0, 0, result);
 	return result;
 }
 

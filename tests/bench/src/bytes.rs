@@ -8,13 +8,13 @@
 use crate::Bench;
 use crate::daemons::folder_bytes;
 use crate::fleet::{Fleet, Plan};
-use crate::lttng::{Lttng, To};
+use crate::lttng::{self, Lttng, To};
 use crate::pattern::{Pattern, Rows};
-use crate::pipeline::compressed;
+use crate::pipeline::{compressed, count};
 use crate::report::number;
 use crate::server::Server;
 use crate::worker::Worker;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use miot_proto::batch::Columns;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -63,6 +63,8 @@ fn ours(bench: &Bench, plan: Plan) -> Result<Value> {
     let live = folder_bytes(&trace.join("live"));
     server.stop()?;
     let of = |bytes: u64| bytes as f64 / plan.events() as f64;
+    let found = count(&trace)?;
+    ensure!(found.events == plan.events() && found.lost == 0, "{} events of {}", found.events, plan.events());
     let row = json!({
         "pattern": plan.pattern.name(), "events": plan.events(),
         "wire": of(fleet.bytes()), "live": of(live), "sealed": of(folder_bytes(&trace)),
@@ -80,8 +82,10 @@ fn theirs(bench: &Bench, lttng: &Lttng, plan: Plan) -> Result<(f64, Option<f64>)
     command.arg(&events);
     let mut worker = Worker::start("lttng", command)?;
     worker.run(plan.events(), 1)?;
+    let made = worker.calls();
     worker.finish()?;
-    lttng.stop(&session)?;
+    let (discarded, _) = lttng.stop(&session)?;
+    lttng::expect_events(&dir, made, discarded)?;
     let of = |bytes: u64| bytes as f64 / plan.events() as f64;
     let found = (of(folder_bytes(&dir)), compressed(&dir).map(of));
     std::fs::remove_dir_all(&dir)?;

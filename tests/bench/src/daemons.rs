@@ -3,6 +3,7 @@
 use crate::process::{self, Usage};
 use crate::sink::Sink;
 use anyhow::{Context, Result, ensure};
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,6 +14,8 @@ pub(crate) struct Daemons {
     server: Server,
     client: Option<Child>,
     address: String,
+    /// Address of the log-client's metrics.
+    metrics: String,
     node: PathBuf,
     trace: PathBuf,
     log: PathBuf,
@@ -89,15 +92,16 @@ impl Daemons {
 
     fn new(server: Server, address: String, dir: &Path, node: &Path) -> Daemons {
         let (trace, log) = (dir.join("trace"), dir.join("log-client.log"));
-        Daemons { server, client: None, address, node: node.into(), trace, log }
+        Daemons { server, client: None, address, metrics: String::new(), node: node.into(), trace, log }
     }
 
     fn start_client(&mut self, dir: &Path, when_full: &str) -> Result<()> {
         let node = &self.node;
         std::fs::create_dir_all(node)?;
+        self.metrics = format!("127.0.0.1:{}", free_port()?);
         let settings = format!(
-            "dir = {node:?}\nnode = \"bench\"\nserver = {:?}\nwhen_full = {when_full:?}\nwait = \"60s\"\nstop = \"60s\"\n",
-            self.address
+            "dir = {node:?}\nnode = \"bench\"\nserver = {:?}\nhttp = {:?}\nwhen_full = {when_full:?}\nwait = \"60s\"\nstop = \"60s\"\n",
+            self.address, self.metrics
         );
         self.client = Some(spawn("log-client", dir, &settings)?);
         let page = self.node.join(miot_proto::control::FILE);
@@ -126,6 +130,42 @@ impl Daemons {
             Server::Sink(_) => None,
         };
         self.client.iter().map(Child::id).chain(server).collect()
+    }
+
+    /// Records that programs have made so far, of which the log-client has read or missed each.
+    /// Waits until the number is stable.
+    ///
+    /// # Errors
+    /// The log-client does not report the numbers.
+    pub(crate) fn records(&self) -> Result<u64> {
+        /// The log-client updates its report once a second.
+        const STEP: Duration = Duration::from_millis(1300);
+        let mut last = None;
+        loop {
+            std::thread::sleep(STEP);
+            let now = self.reported_records()?;
+            if last == Some(now) {
+                return Ok(now);
+            }
+            last = Some(now);
+        }
+    }
+
+    fn reported_records(&self) -> Result<u64> {
+        let mut connection = TcpStream::connect(&self.metrics).context("the log-client's metrics")?;
+        connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        let mut page = String::new();
+        connection.read_to_string(&mut page)?;
+        let value = |name: &str| {
+            let line = page.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|rest| rest.trim().parse::<f64>().ok())
+                .with_context(|| format!("no {name}: {page}"))
+        };
+        let lost = ["lane_full", "nested", "no_lane"]
+            .into_iter()
+            .map(|place| value(&format!("miot_client_lost_events_total{{place=\"{place}\"}}")));
+        let all = lost.chain([value("miot_client_events_read_total")]);
+        Ok(all.sum::<Result<f64>>()? as u64)
     }
 
     /// Stops the log-client, which delivers its records, then the log-server, which seals them.

@@ -72,9 +72,12 @@ fn measure(bench: &Bench, loaded: bool) -> Result<Vec<f64>> {
     std::thread::sleep(Duration::from_millis(500));
     crate::process::terminate(&mut tail);
     let _ = reader.join();
+    // Each worker makes one operation more, to check that it records.
+    let made: u64 = std::iter::once(&stamped).chain(&busy).map(|worker| worker.calls() + 1).sum();
     stamped.finish()?;
     busy.map(Worker::finish).transpose()?;
-    daemons.stop()?;
+    let ended = daemons.stop()?;
+    ensure!(ended.events + ended.lost == made, "{} events and {} losses of {made}", ended.events, ended.lost);
     let delays: Vec<f64> = receive
         .into_iter()
         .filter_map(|(seen, line)| {

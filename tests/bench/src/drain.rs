@@ -11,11 +11,11 @@
 
 use crate::Bench;
 use crate::daemons::Daemons;
-use crate::lttng::{Lttng, To};
+use crate::lttng::{self, Lttng, To};
 use crate::process;
 use crate::report::number;
 use crate::worker::{self, Paced, Worker};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -161,6 +161,14 @@ fn ours(bench: &Bench, name: &str, alone: bool, rate: u64, threads: u64) -> Resu
     let paced = worker.paced(rate, milliseconds(bench), threads)?;
     worker.finish()?;
     let ended = daemons.stop()?;
+    // The worker makes one operation more, to check that it records.
+    let made = paced.recorded as u64 + 1;
+    ensure!(
+        ended.events + ended.lost == made,
+        "{name}: the log-client found {} events and {} losses of {made}",
+        ended.events,
+        ended.lost
+    );
     for dir in [dir, node] {
         std::fs::remove_dir_all(dir)?;
     }
@@ -182,6 +190,7 @@ fn theirs(bench: &Bench, lttng: &Lttng, name: &str, rate: u64, threads: u64) -> 
     worker.finish()?;
     let (lost, _) = lttng.stop(name)?;
     let daemon_cpu = used() - before;
+    lttng::expect_events(&dir, paced.recorded as u64, lost)?;
     std::fs::remove_dir_all(dir)?;
     Ok(Trial { paced, lost, daemon_cpu, server_cpu: 0.0 })
 }

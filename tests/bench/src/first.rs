@@ -6,28 +6,34 @@
 use crate::Bench;
 use crate::played::{Played, Reads};
 use crate::process::Aside;
+use crate::proof::{Expected, Watched};
 use crate::stats::Summary;
 use crate::worker::{self, Worker};
 use anyhow::Result;
 use miot_proto::control::Settings;
 use serde_json::{Value, json};
+use std::rc::Rc;
 
 /// Number of measured threads of a process.
 const THREADS: u64 = 16;
 
 pub(crate) fn run(bench: &Bench, aside: &Aside) -> Result<Value> {
-    let played = Played::start(&bench.memory.path().join("first"), Reads::Copies, &Settings::default())?;
+    let dir = bench.memory.path().join("first");
+    let played = Rc::new(Played::start(&dir, Reads::Copies, &Settings::default())?);
+    let watched = Watched::played(&played, Expected::Slots(1));
     let (mut process, mut new, mut reused) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..bench.pick(60, 5, 2) {
         let mut command = worker::own("miot-idle")?;
         command.env("MIOT_DIR", played.dir());
         aside.pin(&mut command);
         let mut worker = Worker::start("first", command)?;
+        let proof = watched.start()?;
         process.extend(worker.first(0)?);
         new.extend(worker.first(THREADS)?);
         // Their lanes are reused when the reader finds them empty.
         played.catch_up()?;
         reused.extend(worker.first(THREADS)?);
+        proof.end(&worker, worker.calls())?;
         worker.finish()?;
     }
     let rows = [

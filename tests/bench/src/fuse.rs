@@ -7,6 +7,7 @@
 //! so that each becomes requests.
 
 use crate::daemons::{self, Daemons};
+use crate::played::{Recorded, recorded_in};
 use crate::report::{interval, number};
 use crate::stats::{Summary, median_with_interval};
 use crate::{Bench, pipeline, process};
@@ -201,10 +202,12 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         calls: bench.pick(5_000, 2_000, 50),
     };
     std::fs::write(source.join("data"), vec![b'z'; amount.mebibytes * MIB])?;
-    let ways = ways(disk, &source, daemons.node(), &shm.join("nobody"))?;
+    let nobody = shm.join("nobody");
+    let ways = ways(disk, &source, daemons.node(), &nobody)?;
     ensure!(ways.iter().any(|way| way.key == "recording"), "miot-fuse cannot be mounted here");
     let mut times = vec![vec![Vec::new(); ways.len()]; MEASURES.len()];
-    for round in 0..=bench.pick(8, 3, 1) {
+    let rounds = bench.pick(8, 3, 1);
+    for round in 0..=rounds {
         for (measure, times) in MEASURES.iter().zip(&mut times) {
             for step in 0..ways.len() {
                 let at = if round % 2 == 0 { step } else { ways.len() - 1 - step };
@@ -222,7 +225,11 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let trace = daemons.trace().to_path_buf();
     daemons.stop()?;
     let rows = pipeline::count(&trace)?;
-    ensure!(rows.events > 0, "nothing was recorded");
+    // Each of these calls is at least one request: metadata is not cached, and writes are passed
+    // on.
+    let least = ((rounds + 1) * (2 * amount.calls + amount.blocks)) as u64;
+    ensure!(rows.events + rows.lost >= least, "{} records of {least} calls", rows.events + rows.lost);
+    ensure!(recorded_in(&nobody) == Recorded::default(), "a dormant file system has recorded");
     let peer = named.iter().position(|(key, _)| *key == PEER);
     let mut results = Vec::new();
     for (measure, times) in MEASURES.iter().zip(&times) {

@@ -8,6 +8,7 @@ use crate::apps::mounts::{Gluster, Mount};
 use crate::apps::programs::{self, App, Length, Measure, Took, once};
 use crate::apps::{available, quiet};
 use crate::daemons::{self, Daemons};
+use crate::played::{Recorded, recorded_in};
 use crate::report::{interval, number};
 use crate::stats::{Summary, median_with_interval};
 use crate::{Bench, pipeline, worker};
@@ -58,6 +59,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     daemons.stop()?;
     let rows = pipeline::count(&trace)?;
     ensure!(rows.events > 0, "the translator has recorded nothing");
+    ensure!(recorded_in(&nobody) == Recorded::default(), "the dormant translator has recorded");
     Ok(json!({ "programs": results, "events": rows.events, "lost": rows.lost }))
 }
 
@@ -88,10 +90,12 @@ fn storms(bench: &Bench, program: &Path, dir: &Path) -> App {
         }),
         reset: Box::new(move || Ok(std::fs::create_dir_all(&made)?)),
         measure: Measure::Process,
+        requests: 3 * files,
     }
 }
 
 fn compare(apps: &[App; 3], daemons: &Daemons) -> Result<Value> {
+    let before = daemons.records()?;
     let mut took = [const { Vec::<Took>::new() }; 3];
     for round in 0..=apps[0].repetitions {
         let mut order = [0, 1, 2];
@@ -109,6 +113,7 @@ fn compare(apps: &[App; 3], daemons: &Daemons) -> Result<Value> {
             }
         }
     }
+    let recorded = apps[2].expect_recorded(daemons.records()? - before, apps[2].repetitions as u64 + 1)?;
     let percent = |own: &[Took]| {
         let ratios = own.iter().zip(&took[0]).map(|(own, plain)| (own.wall / plain.wall - 1.0) * 100.0);
         median_with_interval(&ratios.collect::<Vec<_>>())
@@ -118,6 +123,7 @@ fn compare(apps: &[App; 3], daemons: &Daemons) -> Result<Value> {
     let row = json!({
         "what": apps[0].what, "unit": apps[0].measure.unit(), "ways": WAYS, "wall": walls,
         "dormant_percent": percent(&took[1]), "recording_percent": percent(&took[2]),
+        "recorded": recorded,
     });
     let [dormant, recording] = [&row["dormant_percent"], &row["recording_percent"]];
     println!(

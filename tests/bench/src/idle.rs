@@ -5,7 +5,7 @@ use crate::daemons::Daemons;
 use crate::process;
 use crate::report::number;
 use crate::worker::{self, Worker};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -33,10 +33,17 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         }
         results.push(measure(bench, &daemons, &workers)?);
     }
+    let made: u64 = workers.iter().map(Worker::calls).sum();
     for worker in workers {
         worker.finish()?;
     }
     let ended = daemons.stop()?;
+    ensure!(
+        ended.events == made && ended.lost == 0,
+        "{} events of {made}, {} lost",
+        ended.events,
+        ended.lost
+    );
     Ok(
         json!({ "threads": THREADS, "seconds": seconds(bench), "loads": results, "events": ended.events, "lost": ended.lost }),
     )

@@ -1,5 +1,6 @@
 //! LTTng-UST as a peer: a session daemon of the benchmark, with one session at a time.
 
+use crate::process::Usage;
 use crate::{daemons, worker};
 use anyhow::{Context, Result, bail, ensure};
 use std::net::TcpStream;
@@ -216,6 +217,42 @@ impl Lttng {
         }
         bail!("lttng-relayd does not come up: {}", std::fs::read_to_string(&log).unwrap_or_default());
     }
+}
+
+/// Puts the events of a trace in order with babeltrace2. Returns their number and what it used.
+///
+/// # Errors
+/// babeltrace2 is missing or fails.
+pub(crate) fn order(dir: &Path) -> Result<(u64, Usage)> {
+    // Merges all streams by time and counts; nothing is printed per event.
+    let mut tool = Command::new("babeltrace2")
+        .arg(dir)
+        .args(["--component", "sink.utils.counter", "--params", "step=+1000000000000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("babeltrace2")?;
+    let mut counts = String::new();
+    if let Some(mut out) = tool.stdout.take() {
+        std::io::Read::read_to_string(&mut out, &mut counts)?;
+    }
+    let used = crate::process::wait(&mut tool, Duration::from_secs(120));
+    ensure!(used.success, "{}: babeltrace2 failed", dir.display());
+    let found = counts
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix("Event messages")?.trim().parse::<u64>().ok())
+        .next_back();
+    Ok((found.with_context(|| format!("{}: babeltrace2 printed {counts}", dir.display()))?, used))
+}
+
+/// Fails unless a trace has all events that a session did not discard.
+pub(crate) fn expect_events(dir: &Path, made: u64, discarded: u64) -> Result<()> {
+    let (found, _) = order(dir)?;
+    ensure!(
+        found + discarded == made,
+        "LTTng has {found} events and discarded {discarded} of {made} in {}",
+        dir.display()
+    );
+    Ok(())
 }
 
 impl Drop for Lttng {

@@ -58,6 +58,7 @@ mod pattern;
 mod pipeline;
 mod played;
 mod process;
+mod proof;
 mod recovery;
 mod replay;
 mod report;

@@ -35,7 +35,7 @@ const PATTERNS: [&str; 4] = ["write", "read", "random-write", "random-read"];
 
 /// Number of log lines of one read or write, as OrangeFS 2.10 writes them with the masks `io` and
 /// `all`.
-const LINES: &str = "32,290";
+const LINES: (u64, u64) = (32, 290);
 /// Transfer size of Fig. 7, bytes.
 const TRANSFER: u64 = 64 << 10;
 
@@ -81,7 +81,9 @@ impl Client {
         let mut command = Command::new(&self.program);
         command.args(["io", pattern, &bytes.to_string(), &transfer.to_string()]);
         command.env("PVFS_STANDIN_DIR", &self.data).env("PVFS_STANDIN_LOG", &self.log);
-        command.env("PVFS_STANDIN_MASK", mask.to_string()).env("PVFS_STANDIN_LINES", LINES);
+        command
+            .env("PVFS_STANDIN_MASK", mask.to_string())
+            .env("PVFS_STANDIN_LINES", format!("{},{}", LINES.0, LINES.1));
         command.env("MIOT_PVFS_DEBUG", debug).env("MIOT_DIR", &self.node).env_remove("LD_PRELOAD");
         if hooked {
             command.env("LD_PRELOAD", &self.hook);
@@ -110,13 +112,38 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let daemons = Daemons::start_client_alone(&bench.disk.path().join("daemons"), &node, "drop-newest")?;
     let response = response(bench, &client)?;
     let steps = steps(&client)?;
+    let recorded = expect_records(&client, &daemons)?;
     let passes = passes(bench, &client)?;
     let cpu = cpu(bench, &client, &daemons)?;
     let ended = daemons.stop()?;
     Ok(json!({
-        "response": response, "steps": steps, "passes": passes, "cpu": cpu, "transfer": TRANSFER, "lines": LINES,
-        "events": ended.events, "lost": ended.lost,
+        "response": response, "steps": steps, "passes": passes, "cpu": cpu, "transfer": TRANSFER, "lines": format!("{},{}", LINES.0, LINES.1),
+        "events": ended.events, "lost": ended.lost, "recorded": recorded,
     }))
+}
+
+/// Makes a pass in each way. Fails unless each records what its name says: requests, log lines, or
+/// nothing. Returns the records of each.
+fn expect_records(client: &Client, daemons: &Daemons) -> Result<Value> {
+    const BYTES: u64 = 1 << 20;
+    client.pass(0, "write", BYTES, TRANSFER)?;
+    let (mut before, mut rows) = (daemons.records()?, Vec::new());
+    for (way, (name, hooked, mask, _)) in WAYS.into_iter().enumerate() {
+        client.pass(way, "read", BYTES, TRANSFER)?;
+        let now = daemons.records()?;
+        let lines = match mask {
+            0 => 0,
+            IO => LINES.0,
+            _ => LINES.1,
+        };
+        let least = BYTES / TRANSFER * (1 + lines);
+        let found = now - before;
+        let plausible = if hooked { found >= least } else { found == 0 };
+        ensure!(plausible, "{name}: {found} records of a pass that makes {least} if it is recorded");
+        rows.push(json!({ "way": name, "records": found }));
+        before = now;
+    }
+    Ok(Value::Array(rows))
 }
 
 /// Measures Table I.
@@ -180,6 +207,7 @@ fn cpu(bench: &Bench, client: &Client, daemons: &Daemons) -> Result<Value> {
     for shift in (12..=24).step_by(bench.pick(2, 4, 12)) {
         let transfer = 1 << shift;
         client.pass(1, "write", bytes, transfer)?;
+        let records = daemons.records()?;
         let (before, started) = (process::threads_cpu(pid), Instant::now());
         for _ in 0..bench.pick(5, 2, 1) {
             client.pass(1, "write", bytes, transfer)?;
@@ -187,8 +215,11 @@ fn cpu(bench: &Bench, client: &Client, daemons: &Daemons) -> Result<Value> {
         }
         let spent = process::threads_cpu(pid).saturating_sub(before).as_secs_f64();
         let percent = spent / started.elapsed().as_secs_f64() * 100.0;
+        let found = daemons.records()? - records;
+        let least = 2 * bench.pick(5, 2, 1) * (bytes / transfer);
+        ensure!(found >= least, "{found} records of {least} requests");
         println!("{:6} KiB: log-client {percent:.2} %", transfer >> 10);
-        rows.push(json!({ "transfer": transfer, "percent": percent }));
+        rows.push(json!({ "transfer": transfer, "percent": percent, "records": found }));
     }
     Ok(Value::Array(rows))
 }

@@ -12,7 +12,7 @@ use crate::process::said;
 use crate::report::{interval, number};
 use crate::stats::{Summary, median_with_interval};
 use crate::{Bench, daemons, mpi};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -116,6 +116,8 @@ fn fio(on: &Path, options: &[String]) -> Result<f64> {
     let report: Value = serde_json::from_str(&text[text.find('{').unwrap_or(0)..])?;
     let job = &report["jobs"][0];
     let direction = if options.iter().any(|option| option.contains("read")) { "read" } else { "write" };
+    let done = job[direction]["io_bytes"].as_u64().unwrap_or(0);
+    ensure!(done > 0 && job["error"] == 0, "fio has moved {done} bytes: {}", job["error"]);
     let bytes = job[direction]["bw_bytes"].as_f64().context("fio reports no bandwidth")?;
     Ok(bytes / f64::from(1 << 20))
 }

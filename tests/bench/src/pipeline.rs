@@ -8,15 +8,15 @@
 
 use crate::Bench;
 use crate::daemons::{self, Daemons};
-use crate::lttng::{Lttng, To};
+use crate::lttng::{self, Lttng, To};
 use crate::process;
 use crate::worker::{self, Worker};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use miot_trace_store::{Reader, Table};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Contents of a trace directory.
 pub(crate) struct Rows {
@@ -138,29 +138,13 @@ fn theirs(
     let relay_cpu = relay_daemon.as_mut().map_or(0.0, |daemon| process::terminate(daemon).cpu);
     let recorded = (stopped - started).as_secs_f64();
     let ordering = Instant::now();
-    // Merges all streams by time and counts; nothing is printed per event.
-    let mut tool = Command::new("babeltrace2")
-        .arg(&dir)
-        .args(["--component", "sink.utils.counter", "--params", "step=+1000000000000"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("babeltrace2")?;
-    let mut counts = String::new();
-    if let Some(mut out) = tool.stdout.take() {
-        std::io::Read::read_to_string(&mut out, &mut counts)?;
-    }
-    let ordered = process::wait(&mut tool, Duration::from_secs(120));
-    ensure!(ordered.success, "{name}: babeltrace2 failed");
-    let found = counts
-        .lines()
-        .filter_map(|line| line.trim().strip_suffix("Event messages")?.trim().parse::<u64>().ok())
-        .next_back();
+    let (found, ordered) = lttng::order(&dir)?;
     let wall = recorded + ordering.elapsed().as_secs_f64();
     let final_bytes = daemons::folder_bytes(&dir);
     let zstd = compressed(&dir);
     std::fs::remove_dir_all(&dir)?;
     let wanted = events / streams * streams + streams;
-    let lost = wanted - found.with_context(|| format!("{name}: babeltrace2 printed {counts}"))?.min(wanted);
+    let lost = wanted - found.min(wanted);
     if lost > 0 || discarded > 0 {
         eprintln!("{name}: {lost} events are missing although producers block; LTTng says {discarded}");
     }

@@ -1,10 +1,12 @@
 //! A simulated log-client that only reads lanes. To producers it looks like a real one, so that the
-//! producer's cost is measured alone.
+//! producer's cost is measured alone. It counts the records, so that a benchmark can check that
+//! what it measured has happened.
 
 #![expect(clippy::disallowed_types, reason = "counters and stop flags of the program")]
 
 use anyhow::{Context, Result, ensure};
-use miot_proto::control::{self, Settings, word};
+use miot_proto::control::{self, STALE_SECONDS, Settings, word};
+use miot_proto::event::{RecordKind, SLOT_BYTES};
 use miot_proto::segment::{self, header, lane};
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,7 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Interval of the updates of the control page's modification time, as of a log-client. Programs
+/// that start take a log-client for dead after [`STALE_SECONDS`].
+const HEARTBEAT: Duration = Duration::from_secs(1);
+const _: () = assert!(STALE_SECONDS as u64 > 10 * HEARTBEAT.as_secs());
 
 /// How the reader handles records in the lanes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,8 +36,36 @@ pub(crate) enum Reads {
 /// A MIOT directory with a control page and a thread that reads.
 pub(crate) struct Played {
     dir: PathBuf,
+    reads: Reads,
     shared: Arc<Shared>,
+    heart: Option<JoinHandle<()>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Records that programs have offered to the lanes of a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    /// Slots written: one per request without a path.
+    pub(crate) slots: u64,
+    /// Requests written. Counted only where the reader [copies](Reads::Copies).
+    pub(crate) requests: u64,
+    /// Records lost for any reason.
+    pub(crate) lost: u64,
+    /// Requests that a filter left out.
+    pub(crate) filtered: u64,
+}
+
+impl std::ops::Sub for Recorded {
+    type Output = Recorded;
+
+    fn sub(self, before: Recorded) -> Recorded {
+        Recorded {
+            slots: self.slots - before.slots,
+            requests: self.requests - before.requests,
+            lost: self.lost - before.lost,
+            filtered: self.filtered - before.filtered,
+        }
+    }
 }
 
 /// State shared between the driver and the reading thread.
@@ -38,7 +73,10 @@ pub(crate) struct Played {
 struct Shared {
     stop: AtomicBool,
     asleep: AtomicBool,
-    losses: AtomicU64,
+    slots: AtomicU64,
+    requests: AtomicU64,
+    lost: AtomicU64,
+    filtered: AtomicU64,
     /// Number of sweeps that found nothing.
     empty_sweeps: AtomicU64,
 }
@@ -61,13 +99,19 @@ impl Played {
             page.write_all_at(&value.to_le_bytes(), at as u64).context("the control page")?;
         }
         let shared = Arc::new(Shared::default());
+        let heart = {
+            let shared = shared.clone();
+            std::thread::spawn(move || {
+                while !shared.stop.load(SeqCst) {
+                    if let Err(error) = page.set_modified(SystemTime::now()) {
+                        eprintln!("the control page keeps its time: {error}");
+                    }
+                    std::thread::park_timeout(HEARTBEAT);
+                }
+            })
+        };
         let thread = (reads != Reads::Nothing).then(|| {
-            let mut reader = Reader {
-                dir: dir.into(),
-                copies: reads == Reads::Copies,
-                segments: HashMap::new(),
-                buffer: vec![0; 1 << 20],
-            };
+            let mut reader = Reader::new(dir, reads);
             let shared = shared.clone();
             std::thread::spawn(move || {
                 while !shared.stop.load(SeqCst) {
@@ -76,7 +120,7 @@ impl Played {
                         continue;
                     }
                     let moved = reader.sweep();
-                    shared.losses.store(reader.losses(), SeqCst);
+                    shared.store(reader.recorded());
                     if !moved {
                         shared.empty_sweeps.fetch_add(1, SeqCst);
                         std::thread::sleep(Duration::from_micros(100));
@@ -84,7 +128,7 @@ impl Played {
                 }
             })
         });
-        Ok(Played { dir: dir.into(), shared, thread })
+        Ok(Played { dir: dir.into(), reads, shared, heart: Some(heart), thread })
     }
 
     /// Excludes programs of this name from recording.
@@ -128,17 +172,46 @@ impl Played {
         &self.dir
     }
 
-    /// Records lost because a lane was full.
-    pub(crate) fn losses(&self) -> u64 {
-        self.shared.losses.load(SeqCst)
+    /// Records so far. A reader that is awake must have [caught up](Self::catch_up).
+    pub(crate) fn recorded(&self) -> Recorded {
+        match self.reads {
+            Reads::Nothing => recorded_in(&self.dir),
+            _ => self.shared.recorded(),
+        }
     }
+}
+
+impl Shared {
+    fn store(&self, recorded: Recorded) {
+        let Recorded { slots, requests, lost, filtered } = recorded;
+        for (word, value) in
+            [(&self.slots, slots), (&self.requests, requests), (&self.lost, lost), (&self.filtered, filtered)]
+        {
+            word.store(value, SeqCst);
+        }
+    }
+
+    fn recorded(&self) -> Recorded {
+        let [slots, requests, lost, filtered] =
+            [&self.slots, &self.requests, &self.lost, &self.filtered].map(|word| word.load(SeqCst));
+        Recorded { slots, requests, lost, filtered }
+    }
+}
+
+/// Returns what programs have recorded in a directory for which there is no log-client: normally
+/// nothing.
+pub(crate) fn recorded_in(dir: &Path) -> Recorded {
+    let mut reader = Reader::new(dir, Reads::Nothing);
+    reader.sweep();
+    reader.recorded()
 }
 
 impl Drop for Played {
     fn drop(&mut self) {
         self.shared.stop.store(true, SeqCst);
         self.wake();
-        if let Some(thread) = self.thread.take() {
+        for thread in [self.heart.take(), self.thread.take()].into_iter().flatten() {
+            thread.thread().unpark();
             let _ = thread.join();
         }
         let _ = std::fs::remove_dir_all(&self.dir);
@@ -147,18 +220,36 @@ impl Drop for Played {
 
 struct Reader {
     dir: PathBuf,
-    copies: bool,
+    reads: Reads,
     segments: HashMap<PathBuf, Segment>,
     buffer: Vec<u8>,
 }
 
 struct Segment {
     file: File,
-    lost: HashMap<(u64, u64), u64>,
-    drained: HashMap<u64, u64>,
+    lanes: HashMap<u64, LaneRead>,
+    lost_no_lane: u64,
+}
+
+/// What was read of a lane.
+#[derive(Default)]
+struct LaneRead {
+    tail: u64,
+    requests: u64,
+    /// Slots of the record that was read last which have not been read yet.
+    rest: u64,
+    drained: u64,
+    /// Records lost and left out, by incarnation.
+    lost: HashMap<u64, [u64; 2]>,
 }
 
 impl Reader {
+    fn new(dir: &Path, reads: Reads) -> Reader {
+        let buffer = vec![0; if reads == Reads::Copies { 1 << 20 } else { 0 }];
+        Reader { dir: dir.into(), reads, segments: HashMap::new(), buffer }
+    }
+
+    /// Reads all lanes. Returns true if there was something new.
     fn sweep(&mut self) -> bool {
         for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -166,18 +257,28 @@ impl Reader {
                 && !self.segments.contains_key(&path)
                 && let Ok(file) = File::options().read(true).write(true).open(&path)
             {
-                self.segments.insert(path, Segment { file, lost: HashMap::new(), drained: HashMap::new() });
+                self.segments.insert(path, Segment { file, lanes: HashMap::new(), lost_no_lane: 0 });
             }
         }
         let mut moved = false;
         for segment in self.segments.values_mut() {
-            moved |= segment.sweep(self.copies, &mut self.buffer);
+            moved |= segment.sweep(self.reads, &mut self.buffer);
         }
         moved
     }
 
-    fn losses(&self) -> u64 {
-        self.segments.values().flat_map(|segment| segment.lost.values()).sum()
+    fn recorded(&self) -> Recorded {
+        let mut all = Recorded::default();
+        for segment in self.segments.values() {
+            all.lost += segment.lost_no_lane;
+            for lane in segment.lanes.values() {
+                all.slots += lane.tail;
+                all.requests += lane.requests;
+                all.lost += lane.lost.values().map(|[lost, _]| lost).sum::<u64>();
+                all.filtered += lane.lost.values().map(|[_, filtered]| filtered).sum::<u64>();
+            }
+        }
+        all
     }
 }
 
@@ -187,8 +288,9 @@ impl Segment {
         self.file.read_exact_at(&mut bytes, at).map_or(0, |()| u64::from_le_bytes(bytes))
     }
 
-    fn sweep(&mut self, copies: bool, buffer: &mut [u8]) -> bool {
+    fn sweep(&mut self, reads: Reads, buffer: &mut [u8]) -> bool {
         let mut moved = false;
+        self.lost_no_lane = self.word(header::LOST_NO_LANE as u64);
         for index in 0..self.word(header::LANES as u64) {
             let at = (segment::HEADER_BYTES + index as usize * segment::LANE_BYTES) as u64;
             let mut entry = [0; segment::LANE_BYTES];
@@ -199,29 +301,69 @@ impl Segment {
                 entry[at..at + 8].iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte))
             };
             let (state, tail, mut head) = (word(lane::STATE), word(lane::TAIL) >> 1, word(lane::HEAD));
-            self.lost.insert((index, state >> 32), word(lane::LOST_FULL));
-            if head < tail {
+            let read = self.lanes.entry(index).or_default();
+            let lost = word(lane::LOST_FULL) + word(lane::LOST_NESTED);
+            read.lost.insert(state >> 32, [lost, word(lane::FILTERED)]);
+            read.tail = tail;
+            if reads != Reads::Nothing && head < tail {
                 moved = true;
-                if copies {
-                    let (slots_at, slots) = (word(lane::SLOTS_AT), word(lane::SLOTS));
-                    while head < tail {
-                        let run = (tail - head).min(slots - head % slots).min(buffer.len() as u64 / 64);
-                        let _ = self
-                            .file
-                            .read_exact_at(&mut buffer[..run as usize * 64], slots_at + head % slots * 64);
-                        head += run;
-                    }
+                let (slots_at, slots) = (word(lane::SLOTS_AT), word(lane::SLOTS));
+                while reads == Reads::Copies && head < tail {
+                    let run = (tail - head).min(slots - head % slots).min((buffer.len() / SLOT_BYTES) as u64);
+                    let bytes = &mut buffer[..run as usize * SLOT_BYTES];
+                    let _ = self.file.read_exact_at(bytes, slots_at + head % slots * SLOT_BYTES as u64);
+                    read.count(bytes);
+                    head += run;
                 }
                 let _ = self.file.write_all_at(&tail.to_le_bytes(), at + lane::HEAD as u64);
             }
             // The state was read with or before the tail, so a retired lane's tail is final.
-            if state as u32 == segment::LaneState::Retired as u32
-                && self.drained.get(&index) != Some(&(state >> 32))
+            if reads != Reads::Nothing
+                && state as u32 == segment::LaneState::Retired as u32
+                && read.drained != state >> 32
             {
                 let _ = self.file.write_all_at(&(state >> 32).to_le_bytes(), at + lane::DRAINED as u64);
-                self.drained.insert(index, state >> 32);
+                read.drained = state >> 32;
             }
         }
         moved
+    }
+}
+
+impl LaneRead {
+    /// Counts the requests in consecutive slots, by the first bytes of each record: its kind and
+    /// its number of slots.
+    fn count(&mut self, slots: &[u8]) {
+        let end = (slots.len() / SLOT_BYTES) as u64;
+        let mut at = self.rest;
+        while at < end {
+            let record = &slots[at as usize * SLOT_BYTES..];
+            self.requests += u64::from(record[0] == RecordKind::Request as u8);
+            at += u64::from(record[1]).max(1);
+        }
+        self.rest = at - end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_across_the_end_of_a_run() {
+        let slot = |kind: RecordKind, slots: u8| {
+            let mut slot = [0; SLOT_BYTES];
+            (slot[0], slot[1]) = (kind as u8, slots);
+            slot
+        };
+        let rest = [1; SLOT_BYTES];
+        let mut lane = LaneRead::default();
+        lane.count(
+            &[slot(RecordKind::Request, 1), slot(RecordKind::File, 2), rest, slot(RecordKind::Request, 3)]
+                .concat(),
+        );
+        assert_eq!((lane.requests, lane.rest), (2, 2));
+        lane.count(&[rest, rest, slot(RecordKind::Request, 1)].concat());
+        assert_eq!((lane.requests, lane.rest), (3, 0));
     }
 }

@@ -51,6 +51,8 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
             .arg(&dir);
             output(&mut fio)?;
             let outcome = replayed(&miot, &trace, &dir.join("into"))?;
+            let requests = outcome["requests"].as_u64().unwrap_or(0);
+            ensure!(requests >= seconds * 100, "{who}: only {requests} requests are replayed");
             let value = |name: &str| outcome.pointer(name).and_then(Value::as_f64).unwrap_or(f64::NAN);
             let (here, there) = (value("/elapsed_seconds"), value("/recorded_seconds"));
             let late = ["p50", "p99", "max"].map(|at| value(&format!("/late_nanoseconds/{at}")) / 1e3);

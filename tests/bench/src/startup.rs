@@ -6,13 +6,14 @@
 //! the median over the rounds of the difference to the plain run of the round.
 
 use crate::daemons::{self, Daemons};
+use crate::played::{Recorded, recorded_in};
 use crate::report::number;
 use crate::stats::{Summary, median_with_interval};
 use crate::{Bench, pipeline, process, worker};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -34,9 +35,9 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let empty = worker::compile("empty", dir, &["-shared", "-fPIC"])?;
     let hook = daemons::built("libmiot_posix.so")?;
     let mpi = daemons::built("libmiot_mpi.so")?;
-    let both = PathBuf::from(format!("{}:{}", hook.display(), mpi.display()));
+    [&empty, &hook, &mpi].into_iter().try_for_each(|library| worker::expect_preloads(library))?;
     let nobody = bench.memory.path().join("nobody");
-    let way = |key, label, preload: Option<&PathBuf>, node: &std::path::Path| Way {
+    let way = |key, label, preload: Option<&PathBuf>, node: &Path| Way {
         key,
         label,
         preload: preload.cloned(),
@@ -45,9 +46,10 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let ways = [
         way("plain", "plain", None, &nobody),
         way("empty", "an empty preloaded library", Some(&empty), &nobody),
-        way("dormant", "MIOT posix hook, no log-client", Some(&hook), &nobody),
-        way("recording", "MIOT posix hook, recording", Some(&hook), daemons.node()),
-        way("both", "MIOT posix and mpi hooks, no log-client", Some(&both), &nobody),
+        // The posix hook loads the mpi hook beside it only for programs with MPI.
+        way("dormant", "MIOT posix and mpi hooks, no log-client", Some(&hook), &nobody),
+        way("recording", "MIOT posix and mpi hooks, recording", Some(&hook), daemons.node()),
+        way("mpi", "MIOT mpi hook alone, no log-client", Some(&mpi), &nobody),
     ];
     let file = bench.memory.path().join("short");
     let rounds = bench.pick(10_000, 1_000, 20);
@@ -56,11 +58,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         for step in 0..ways.len() {
             let at = order(round, step, ways.len());
             let way = &ways[at];
-            let mut command = Command::new(&program);
-            command.arg(&file).env("MIOT_DIR", &way.node).stdin(Stdio::null());
-            if let Some(library) = &way.preload {
-                command.env("LD_PRELOAD", library);
-            }
+            let mut command = command(&program, &file, way);
             let started = Instant::now();
             let mut child = command.spawn().context("short")?;
             let usage = process::wait_for(&mut child)?;
@@ -74,13 +72,14 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let ended = daemons.stop()?;
     let rows = pipeline::count(&trace)?;
     // Each program's process and file are rows of their own tables, not events.
+    let wanted = CALLS * rounds;
     ensure!(
-        rows.events == CALLS * rounds && rows.lost == 0,
-        "{} events of {}, {} lost",
+        rows.events == wanted && rows.lost == 0,
+        "{} events of {wanted}, {} lost",
         rows.events,
-        CALLS * rounds,
         rows.lost
     );
+    ensure!(recorded_in(&nobody) == Recorded::default(), "a dormant program has recorded");
     let results: Vec<Value> = ways
         .iter()
         .enumerate()
@@ -108,6 +107,15 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         "segments_left": left, "client_us": ended.client.cpu * 1e6 / rounds as f64,
         "server_us": ended.server.cpu * 1e6 / rounds as f64,
     }))
+}
+
+fn command(program: &Path, file: &Path, way: &Way) -> Command {
+    let mut command = Command::new(program);
+    command.arg(file).env("MIOT_DIR", &way.node).stdin(Stdio::null());
+    if let Some(library) = &way.preload {
+        command.env("LD_PRELOAD", library);
+    }
+    command
 }
 
 /// Returns the variant of a step. Each variant takes each position equally often, and follows each

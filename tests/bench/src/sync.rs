@@ -50,7 +50,11 @@ fn measure(bench: &Bench, events: u64, commit_every: &str, round: usize) -> Resu
         Plan { pattern: Pattern::Mixed, nodes: 1, streams: 1, rows: 100, batches: bench.pick(50, 30, 4) };
     let server = Server::start(&dir, &settings)?;
     let mut delays = Fleet::build(few).ship_one_by_one(server.address())?;
+    let trace = server.trace().to_path_buf();
     server.stop()?;
+    let found = count(&trace)?;
+    ensure!(found.events == few.events() && found.lost == 0, "{} events of {}", found.events, few.events());
+    ensure!(!delays.is_empty(), "no batch was acknowledged alone");
     std::fs::remove_dir_all(&dir)?;
     delays.sort_by(f64::total_cmp);
     let at = |share: f64| delays[((delays.len() - 1) as f64 * share).round() as usize];

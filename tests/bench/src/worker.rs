@@ -1,6 +1,7 @@
 //! Workers: processes that run operations on request.
 
 use crate::process;
+use crate::proof::Watched;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -13,6 +14,7 @@ pub(crate) struct Worker {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
+    calls: u64,
 }
 
 /// Times of one run.
@@ -60,7 +62,7 @@ impl Worker {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             bail!("{name}: no pipes")
         };
-        Ok(Worker { name: name.into(), child, input: Some(input), output: BufReader::new(output) })
+        Ok(Worker { name: name.into(), child, input: Some(input), output: BufReader::new(output), calls: 0 })
     }
 
     /// Process id.
@@ -68,8 +70,29 @@ impl Worker {
         self.child.id()
     }
 
-    /// Runs a total of `count` operations, spread over `threads` threads.
+    /// Number of operations so far, without those of the setup.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Name of the variant.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Fails unless the process has mapped this file, e.g. a preloaded library: the loader ignores
+    /// one that it cannot load.
+    pub(crate) fn expect_mapped(&self, file: &Path) -> Result<()> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid()))?;
+        let mapped = maps.lines().any(|line| line.ends_with(&*file.to_string_lossy()));
+        ensure!(mapped, "{}: {} is not mapped", self.name, file.display());
+        Ok(())
+    }
+
+    /// Runs a total of `count` operations, spread over `threads` threads. Each thread makes one
+    /// more, which is not measured.
     pub(crate) fn run(&mut self, count: u64, threads: u64) -> Result<Run> {
+        self.calls += threads * (1 + count / threads);
         match self.ask(&format!("run {count} {threads}"))?[..] {
             [cpu_ns, wall_ns] => Ok(Run { cpu_ns, wall_ns }),
             _ => bail!("{}: no answer to `run`", self.name),
@@ -80,7 +103,10 @@ impl Worker {
     /// threads.
     pub(crate) fn paced(&mut self, rate: u64, milliseconds: u64, threads: u64) -> Result<Paced> {
         match self.ask(&format!("paced {rate} {milliseconds} {threads}"))?[..] {
-            [recorded, cpu_ns, wall_ns] => Ok(Paced { recorded, cpu_ns, wall_ns }),
+            [recorded, cpu_ns, wall_ns] => {
+                self.calls += recorded as u64;
+                Ok(Paced { recorded, cpu_ns, wall_ns })
+            }
             _ => bail!("{}: no answer to `paced`", self.name),
         }
     }
@@ -88,11 +114,13 @@ impl Worker {
     /// CPU time in nanoseconds of the first operation of each new thread, minus that of its second
     /// one. With 0 threads, of the thread that executes commands.
     pub(crate) fn first(&mut self, threads: u64) -> Result<Vec<f64>> {
+        self.calls += 2 * threads.max(1);
         self.ask(&format!("first {threads}"))
     }
 
     /// Starts threads that do one operation each and sleep afterwards.
     pub(crate) fn rest(&mut self, threads: u64) -> Result<()> {
+        self.calls += threads;
         self.say(&format!("rest {threads}"))?;
         self.expect("resting")
     }
@@ -147,12 +175,18 @@ impl Drop for Worker {
     }
 }
 
+/// Operations of a stepped worker before those that are counted.
+const WARM_UP: u64 = 1000;
+
 /// User-mode instructions per operation: single-steps a new worker through `count` operations.
 ///
 /// The count is exact and independent of the load and of performance counters, which virtual
 /// machines rarely have. A system call counts as one instruction.
+///
+/// # Errors
+/// Also if the operations were not recorded as expected.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn instructions(name: &str, mut command: Command, count: u64) -> Result<f64> {
+pub(crate) fn instructions(name: &str, mut command: Command, count: u64, watched: &Watched) -> Result<f64> {
     // SAFETY: only makes a system call between fork and exec.
     unsafe {
         command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
@@ -165,6 +199,7 @@ pub(crate) fn instructions(name: &str, mut command: Command, count: u64) -> Resu
     wait_for_stop(pid)?;
     resume(pid, libc::PTRACE_CONT)?;
     worker.expect("ready")?;
+    let proof = watched.start()?;
     worker.say(&format!("step {count}"))?;
     while !wait_for_stop(pid)? {
         resume(pid, libc::PTRACE_CONT)?;
@@ -179,6 +214,7 @@ pub(crate) fn instructions(name: &str, mut command: Command, count: u64) -> Resu
     }
     resume(pid, libc::PTRACE_CONT)?;
     worker.expect("done")?;
+    proof.end(&worker, WARM_UP + count)?;
     worker.finish()?;
     Ok(steps as f64 / count as f64)
 }
@@ -210,6 +246,15 @@ fn resume(pid: libc::pid_t, how: libc::c_uint) -> Result<()> {
     // SAFETY: a traced child of this process, which is stopped.
     let answer = unsafe { libc::ptrace(how, pid, 0, 0) };
     ensure!(answer == 0, "ptrace: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// Fails if the loader cannot preload a library. It would start programs without it.
+pub(crate) fn expect_preloads(library: &Path) -> Result<()> {
+    let mut command = Command::new("true");
+    let output = command.env("LD_PRELOAD", library).env("MIOT_DIR", "/nonexistent").output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() && said.is_empty(), "{}: {}: {said}", library.display(), output.status);
     Ok(())
 }
 

@@ -25,6 +25,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let dir = bench.disk.path();
     let daemons = Daemons::start(&dir.join("daemons"), &bench.memory.path().join("node"), "drop-newest")?;
     let libraries = [wrapper(bench)?, daemons::built("libmiot_posix.so")?];
+    libraries.iter().try_for_each(|library| worker::expect_preloads(library))?;
     let mut results = Vec::new();
     println!(
         "{:46} {:10} {:>12} {:>9} {:>18} {:>9} {:>12} {:>9}",
@@ -95,6 +96,8 @@ fn compare(
             }
             command
         };
+        let before = daemons.records()?;
+        let mut runs = 0;
         let mut took = vec![Vec::<Took>::new(); ways.len()];
         for round in usize::from(!app.warms_up)..=app.repetitions {
             let mut order: Vec<usize> = (0..ways.len()).collect();
@@ -106,11 +109,13 @@ fn compare(
                 quiet(daemons);
                 let run = once(prepared(ways[at], Length::Timed), app.measure)
                     .with_context(|| format!("{} on {}", app.what, app.place))?;
+                runs += u64::from(ways[at] == Some(hook.as_path()));
                 if round > 0 {
                     took[at].push(run);
                 }
             }
         }
+        let recorded = app.expect_recorded(daemons.records()? - before, runs)?;
         let mut instructions = Vec::new();
         for way in ways.iter().take(2) {
             (app.reset)()?;
@@ -119,7 +124,9 @@ fn compare(
             instructions.push(if counted { count(prepared(*way, Length::Counted))? } else { None });
         }
         (app.reset)()?;
-        results.push(row(app, &took, &instructions));
+        let mut row = row(app, &took, &instructions);
+        row["recorded"] = recorded;
+        results.push(row);
     }
     Ok(())
 }

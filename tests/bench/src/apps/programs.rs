@@ -2,7 +2,7 @@
 
 use crate::{Bench, process, worker};
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,6 +21,23 @@ pub(crate) struct App {
     /// Called before each run.
     pub(crate) reset: Box<dyn Fn() -> Result<()>>,
     pub(crate) measure: Measure,
+    /// Number of requests that a run makes at least.
+    pub(crate) requests: u64,
+}
+
+impl App {
+    /// Fails unless this number of recorded runs has made the requests that it must, each of which
+    /// is recorded or counted as lost. Returns the counts for the row.
+    pub(crate) fn expect_recorded(&self, records: u64, runs: u64) -> Result<Value> {
+        ensure!(
+            runs > 0 && records >= runs * self.requests,
+            "{} on {}: {records} records of {runs} runs with {} requests at least",
+            self.what,
+            self.place,
+            self.requests
+        );
+        Ok(json!({ "runs": runs, "records": records }))
+    }
 }
 
 /// Length of a run.
@@ -137,6 +154,7 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
             command: Box::new(command),
             reset: Box::new(|| Ok(())),
             measure: Measure::Fio { requests },
+            requests,
         });
     }
     apps
@@ -168,6 +186,7 @@ pub(crate) fn storm(bench: &Bench, place: &'static str, dir: &Path) -> Result<Ap
         command: Box::new(command),
         reset: Box::new(|| Ok(())),
         measure: Measure::Process,
+        requests: 3 * files,
     })
 }
 
@@ -232,6 +251,7 @@ pub(crate) fn git(bench: &Bench, place: &'static str, dir: &Path) -> Result<App>
         }),
         reset: Box::new(|| Ok(())),
         measure: Measure::Process,
+        requests: files,
     })
 }
 
@@ -258,7 +278,8 @@ pub(crate) fn sqlite(bench: &Bench, place: &'static str, dir: &Path) -> Result<A
         text
     };
     let (timed, counted) = (dir.join("timed.sql"), dir.join("counted.sql"));
-    std::fs::write(&timed, script(bench.pick(200_000, 10_000, 500), bench.pick(2_000, 200, 20)))?;
+    let single = bench.pick(2_000, 200, 20);
+    std::fs::write(&timed, script(bench.pick(200_000, 10_000, 500), single))?;
     std::fs::write(&counted, script(2_000, 200))?;
     let database = dir.join("bench.db");
     let removed = database.clone();
@@ -278,5 +299,6 @@ pub(crate) fn sqlite(bench: &Bench, place: &'static str, dir: &Path) -> Result<A
             _ => Ok(()),
         }),
         measure: Measure::Process,
+        requests: single,
     })
 }

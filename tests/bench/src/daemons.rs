@@ -153,7 +153,7 @@ impl Daemons {
 
     fn reported_records(&self) -> Result<u64> {
         let mut connection = TcpStream::connect(&self.metrics).context("the log-client's metrics")?;
-        connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        connection.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
         let mut page = String::new();
         connection.read_to_string(&mut page)?;
         let value = |name: &str| {

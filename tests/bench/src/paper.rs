@@ -136,7 +136,8 @@ fn expect_records(client: &Client, daemons: &Daemons) -> Result<Value> {
             IO => LINES.0,
             _ => LINES.1,
         };
-        let least = BYTES / TRANSFER * (1 + lines);
+        // A pass has been found to write a few per cent fewer lines than `LINES` per request.
+        let least = BYTES / TRANSFER * (1 + lines) * 9 / 10;
         let found = now - before;
         let plausible = if hooked { found >= least } else { found == 0 };
         ensure!(plausible, "{name}: {found} records of a pass that makes {least} if it is recorded");

@@ -145,9 +145,9 @@ fn analysis(all: Option<&Value>, targets: &mut Vec<Target>) {
     let mut push = |what, wanted: &str, found, met| {
         targets.push(Target { what, wanted: wanted.into(), found, met, command: "analysis" });
     };
-    let slowest = figures("events_per_s").reduce(f64::min).map(|rate| (rate / 1e6, "M/s"));
+    let slowest = figures("events_per_s").reduce(f64::min).map(|rate| (rate / 1e6, "M/s").into());
     push("slowest analysis of a long trace, events", "≥ 8 M/s", slowest, |x| x >= 8.0);
-    let memory = figures("peak_mib").reduce(f64::max).map(|mib| (mib, "MiB"));
+    let memory = figures("peak_mib").reduce(f64::max).map(|mib| (mib, "MiB").into());
     push("its memory", "≤ 512 MiB", memory, |x| x <= 512.0);
     let seconds = |row: &Value| row["seconds"]["median"].as_f64();
     let beside = rows("queries").filter(|row| row["by"] == "miot query").filter_map(|ours| {
@@ -156,7 +156,7 @@ fn analysis(all: Option<&Value>, targets: &mut Vec<Target>) {
         };
         Some(seconds(ours)? / seconds(rows("queries").find(is_same)?)?)
     });
-    let beside = beside.reduce(f64::max).map(|times| (times, "×"));
+    let beside = beside.reduce(f64::max).map(|times| (times, "×").into());
     push("`miot query` beside DuckDB, worst of four", "≤ 1 ×", beside, |x| x <= 1.0);
 }
 

@@ -42,7 +42,7 @@ capitals), overridden by options. All keys of the file, with their defaults:
     spool_full = \"keep-oldest\"   # or \"keep-newest\": drops the oldest
                                  # events, and reports them as lost
     spool_bytes = \"64 MiB\"       # maximum size of the spool
-    idle = \"20ms\"                # maximum sleep on an idle node
+    idle = \"40ms\"                # maximum sleep between two sweeps
     devices_every = \"10s\"        # disk and mount counters; 0: never
     dead_after = \"30s\"           # reopens a silent connection
     stop = \"10s\"                 # maximum duration of a clean stop

@@ -116,9 +116,9 @@ pub struct Config {
     /// Default: 64 MiB, minimum: 16 MiB, the maximum size of a frame.
     #[serde(with = "units::bytes")]
     pub spool_bytes: u64,
-    /// Maximum sleep between two sweeps on an idle node: bounds how late an event is read. With
-    /// hundreds of processes and no events it is up to five times longer, so that polling stays
-    /// cheap. Default: 20 ms.
+    /// Maximum sleep between two sweeps: bounds how late an event is read. After a second without
+    /// events it is 1.5 times longer, and with hundreds of processes up to 2.5 times, so that
+    /// polling stays cheap. Default: 40 ms.
     #[serde(with = "units::duration")]
     pub idle: Duration,
     /// Interval at which the kernel's counters of block devices and mounted network file systems
@@ -189,7 +189,7 @@ impl Default for Config {
             spool_dir: None,
             spool_full: SpoolFull::default(),
             spool_bytes: 64 << 20,
-            idle: Duration::from_millis(20),
+            idle: Duration::from_millis(40),
             devices_every: Duration::from_secs(10),
             dead_after: Duration::from_secs(30),
             stop: Duration::from_secs(10),

@@ -63,8 +63,30 @@ impl Piece {
     }
 
     #[inline]
-    pub(crate) fn covers(&self, ticks: u64) -> bool {
+    fn covers(&self, ticks: u64) -> bool {
         ticks >= self.ticks
+    }
+}
+
+/// A piece with its end, for converting many ticks of about the same time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BoundedPiece {
+    piece: Piece,
+    /// Ticks from which the next piece is valid, and its time.
+    end: ClockReading,
+}
+
+impl BoundedPiece {
+    #[inline]
+    pub(crate) fn covers(&self, ticks: u64) -> bool {
+        self.piece.covers(ticks) && ticks < self.end.ticks
+    }
+
+    /// Converts a tick to a time.
+    #[inline]
+    pub(crate) fn time(&self, ticks: u64) -> i64 {
+        // Rounding must not carry a piece past its successor.
+        self.piece.time(ticks).min(self.end.time)
     }
 }
 
@@ -97,15 +119,16 @@ impl Timeline {
     #[inline]
     pub(crate) fn time(&self, ticks: u64) -> i64 {
         let last = self.last();
-        if last.covers(ticks) { last.time(ticks) } else { self.earlier(ticks) }
+        if last.covers(ticks) { last.time(ticks) } else { self.piece_at(ticks).time(ticks) }
     }
 
+    /// The piece with which this tick is converted.
     #[cold]
-    fn earlier(&self, ticks: u64) -> i64 {
+    pub(crate) fn piece_at(&self, ticks: u64) -> BoundedPiece {
         let at = self.pieces.partition_point(|piece| piece.covers(ticks)).saturating_sub(1);
-        let time = self.pieces[at].time(ticks);
-        // Rounding must not carry a piece past its successor.
-        self.pieces.get(at + 1).map_or(time, |next| time.min(next.time))
+        let next = self.pieces.get(at + 1).map(|next| ClockReading { ticks: next.ticks, time: next.time });
+        let end = next.unwrap_or(ClockReading { ticks: u64::MAX, time: i64::MAX });
+        BoundedPiece { piece: self.pieces[at], end }
     }
 
     /// Sets a knot at the present and slews towards the node's clock. Returns a step of the

@@ -55,6 +55,7 @@ pub(super) fn parse(
     let (records, _) = slots.as_chunks::<SLOT_BYTES>();
     let total = records.len();
     let present = clock.last();
+    let mut piece = clock.piece_at(progress.ticks);
     let mut counts = ParseCounts::default();
     let mut at = 0;
     while let Some(first) = records.get(at) {
@@ -96,7 +97,10 @@ pub(super) fn parse(
         }
         let ticks = event.end.clamp(progress.ticks, now.max(progress.ticks));
         progress.ticks = ticks;
-        let time = if present.covers(ticks) { present.time(ticks) } else { clock.time(ticks) };
+        if !piece.covers(ticks) {
+            piece = clock.piece_at(ticks);
+        }
+        let time = piece.time(ticks);
         let admitted = progress.safe.admit(time);
         // Producers may not set this flag.
         let mark = flag::moved_bit(event.op);

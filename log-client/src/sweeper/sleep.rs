@@ -1,34 +1,37 @@
 //! Duration of the sleep between two sweeps.
 //!
 //! The upper bound is the latency with which an event may be read, the lower bound the cost of a
-//! sweep on a node with many lanes. A producer whose lane fills wakes the log-client, so a long
-//! sleep loses nothing.
+//! sweep, which does not depend on the number of events. A producer whose lane is half full wakes
+//! the log-client, so a long sleep loses nothing.
 //!
-//! On an idle node with hundreds of processes, polling them is the only work. There the sleep is
-//! longer than the configured maximum, and the first event after a pause is read that much later.
+//! | node | sleep |
+//! |---|---|
+//! | a lane fills | so long that the fullest lane is about three eighths full at the next sweep |
+//! | events at a low rate | the configured maximum |
+//! | no events for a second | one and a half times the maximum |
+//! | the same, with hundreds of processes to poll | up to two and a half times the maximum |
+//!
+//! The first event after a pause of a second is read that much later.
 
 use std::time::Duration;
 
 /// If a lane is fuller than this many 64ths, do not sleep.
-const BUSY: u32 = 16;
+const BUSY: u32 = 40;
 
-/// If a lane is fuller than this many 64ths, sleep [`SHORT`].
-const LIVELY: u32 = 2;
+/// Fill of the fullest lane that a sleep aims for, 64ths.
+const WANTED_FILL: u32 = 24;
 
-/// Sleep after a sweep that found a lane fuller than [`LIVELY`].
+/// Minimum sleep.
 const SHORT: Duration = Duration::from_millis(1);
-
-/// Sleep after a sweep that found events.
-const MEDIUM: Duration = Duration::from_millis(4);
 
 /// Sweeping takes at most one part in this many of a processor while no lane is filling.
 const SHARE: u32 = 16;
 
 /// The same while no events are found.
-const IDLE_SHARE: u32 = 200;
+const IDLE_SHARE: u32 = 400;
 
-/// Maximum sleep for [`IDLE_SHARE`], in multiples of the configured maximum.
-const STRETCH: u32 = 5;
+/// Time without events after which a node is idle.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// Results of a sweep.
 #[derive(Clone, Copy, Debug)]
@@ -45,27 +48,41 @@ pub(super) struct SweepEffort {
 pub(super) struct SleepPolicy {
     last: Duration,
     longest: Duration,
+    /// Maximum on an idle node.
+    longest_idle: Duration,
+    /// Maximum for [`IDLE_SHARE`].
+    longest_poll: Duration,
+    /// Time slept since the last sweep that found events.
+    without_events: Duration,
 }
 
 impl SleepPolicy {
     pub(super) fn new(longest: Duration) -> SleepPolicy {
-        SleepPolicy { last: SHORT, longest }
+        SleepPolicy {
+            last: SHORT,
+            longest,
+            longest_idle: longest * 3 / 2,
+            longest_poll: longest * 5 / 2,
+            without_events: Duration::ZERO,
+        }
     }
 
     /// Sleep after a sweep; `None`: sweep again at once.
     pub(super) fn after(&mut self, effort: SweepEffort) -> Option<Duration> {
         if effort.unfinished || effort.fullest >= BUSY {
             self.last = SHORT;
+            self.without_events = Duration::ZERO;
             return None;
         }
-        let wanted = match effort.fullest {
-            LIVELY.. => SHORT,
-            _ if effort.events > 0 => MEDIUM,
-            _ => self.last * 2,
-        };
-        self.last = wanted.max(effort.duration * SHARE).min(self.longest);
-        if effort.events == 0 {
-            self.last = self.last.max((effort.duration * IDLE_SHARE).min(self.longest * STRETCH));
+        if effort.events > 0 {
+            self.without_events = Duration::ZERO;
+            let wanted = self.last * WANTED_FILL / effort.fullest.max(1);
+            self.last = wanted.max(effort.duration * SHARE).max(SHORT).min(self.longest);
+        } else {
+            let longest = if self.without_events >= IDLE_AFTER { self.longest_idle } else { self.longest };
+            let poll = (effort.duration * IDLE_SHARE).min(self.longest_poll);
+            self.last = (self.last * 2).min(longest).max(poll);
+            self.without_events += self.last;
         }
         Some(self.last)
     }
@@ -77,22 +94,48 @@ mod tests {
 
     const IDLE: SweepEffort =
         SweepEffort { events: 0, fullest: 0, unfinished: false, duration: Duration::from_micros(10) };
-    const MAX: Duration = Duration::from_millis(20);
+    const MAX: Duration = Duration::from_millis(40);
 
     #[test]
     fn sleeps_grow_on_an_idle_node() {
         let mut sleep = SleepPolicy::new(MAX);
-        let sleeps: Vec<_> = (0..8).filter_map(|_| sleep.after(IDLE)).collect();
+        let sleeps: Vec<_> = (0..100).filter_map(|_| sleep.after(IDLE)).collect();
         assert!(sleeps.is_sorted());
-        assert_eq!(sleeps.last(), Some(&MAX));
-        assert_eq!(sleep.after(SweepEffort { events: 1, ..IDLE }), Some(MEDIUM));
-        assert_eq!(sleep.after(SweepEffort { events: 100, fullest: 4, ..IDLE }), Some(SHORT));
+        let second = sleeps.iter().take_while(|sleep| **sleep <= MAX).sum::<Duration>();
+        assert!((IDLE_AFTER..IDLE_AFTER + MAX).contains(&second), "{second:?}");
+        assert_eq!(sleeps.last(), Some(&(MAX * 3 / 2)));
+    }
+
+    #[test]
+    fn low_rates_take_the_longest_sleep() {
+        let mut sleep = SleepPolicy::new(MAX);
+        let few = SweepEffort { events: 80, ..IDLE };
+        assert_eq!(sleep.after(few), Some(Duration::from_millis(24)));
+        assert_eq!(sleep.after(few), Some(MAX));
+        for _ in 0..100 {
+            sleep.after(IDLE);
+        }
+        assert_eq!(sleep.after(few), Some(MAX), "after a pause too");
+    }
+
+    #[test]
+    fn sleep_follows_the_rate_at_which_the_fullest_lane_fills() {
+        // A lane that fills 64ths at this rate per millisecond.
+        for rate in [1, 2, 4, 8, 12] {
+            let mut sleep = SleepPolicy::new(MAX);
+            let mut slept = SHORT;
+            for _ in 0..20 {
+                let fullest = rate * slept.as_millis() as u32;
+                slept = sleep.after(SweepEffort { events: 100, fullest, ..IDLE }).unwrap();
+            }
+            assert_eq!(slept, Duration::from_millis(u64::from(WANTED_FILL / rate)), "{rate}");
+        }
     }
 
     #[test]
     fn filling_lane_is_swept_at_once() {
         let mut sleep = SleepPolicy::new(MAX);
-        assert_eq!(sleep.after(SweepEffort { fullest: 40, events: 9, ..IDLE }), None);
+        assert_eq!(sleep.after(SweepEffort { fullest: 50, events: 9, ..IDLE }), None);
         assert_eq!(sleep.after(SweepEffort { unfinished: true, ..IDLE }), None);
     }
 
@@ -100,21 +143,18 @@ mod tests {
     fn expensive_sweeps_are_rare() {
         let mut sleep = SleepPolicy::new(MAX);
         assert_eq!(
-            sleep.after(SweepEffort { events: 1, duration: Duration::from_millis(1), ..IDLE }),
-            Some(Duration::from_millis(16))
+            sleep.after(SweepEffort { events: 1, fullest: 24, duration: Duration::from_millis(2), ..IDLE }),
+            Some(Duration::from_millis(32))
         );
     }
+
     #[test]
     fn many_idle_processes_extend_the_sleep() {
         let mut sleep = SleepPolicy::new(MAX);
-        let many = SweepEffort { duration: Duration::from_micros(300), ..IDLE };
-        let sleeps: Vec<_> = (0..8).filter_map(|_| sleep.after(many)).collect();
-        assert_eq!(sleeps.last(), Some(&Duration::from_millis(60)));
-        assert_eq!(
-            sleep.after(SweepEffort { duration: Duration::from_secs(1), ..IDLE }),
-            Some(MAX * STRETCH)
-        );
-        assert_eq!(sleep.after(SweepEffort { events: 1, ..many }), Some(Duration::from_micros(4800)));
-        assert_eq!(sleep.after(SweepEffort { fullest: 40, events: 9, ..many }), None);
+        let many = SweepEffort { duration: Duration::from_micros(200), ..IDLE };
+        assert_eq!(sleep.after(many), Some(Duration::from_millis(80)));
+        assert_eq!(sleep.after(SweepEffort { duration: Duration::from_secs(1), ..IDLE }), Some(MAX * 5 / 2));
+        assert_eq!(sleep.after(SweepEffort { events: 1, ..many }), Some(MAX));
+        assert_eq!(sleep.after(SweepEffort { fullest: 50, events: 9, ..many }), None);
     }
 }

@@ -1,4 +1,5 @@
-//! `idle`: cost of a node on which many processes have recorded once and are idle now.
+//! `idle`: cost of a node with few events: with low rates, and with many processes that have
+//! recorded once and are idle now.
 
 use crate::Bench;
 use crate::daemons::Daemons;
@@ -10,13 +11,25 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// Threads of a process.
+/// Threads of an idle process.
 const THREADS: u64 = 8;
+
+/// Low rates, events per second.
+const RATES: [u64; 2] = [20_000, 200_000];
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     allow_many_files()?;
     let daemons =
         Daemons::start(&bench.disk.path().join("daemons"), &bench.memory.path().join("node"), "drop-newest")?;
+    let mut command = worker::own("miot")?;
+    command.env("MIOT_DIR", daemons.node());
+    let mut recorder = Worker::start("recorder", command)?;
+    println!("{:>9} {:>18} {:>18} {:>10}", "events/s", "client ns/event", "server ns/event", "wakes/s");
+    let rates = RATES.map(|rate| low_rate(bench, &daemons, &mut recorder, rate));
+    let rates = rates.into_iter().collect::<Result<Vec<_>>>()?;
+    // The worker records one operation to check that it records.
+    let recorded = recorder.calls() + 1;
+    recorder.finish()?;
     let mut workers = Vec::new();
     let mut results = Vec::new();
     println!(
@@ -33,7 +46,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         }
         results.push(measure(bench, &daemons, &workers)?);
     }
-    let made: u64 = workers.iter().map(Worker::calls).sum();
+    let made = recorded + workers.iter().map(Worker::calls).sum::<u64>();
     for worker in workers {
         worker.finish()?;
     }
@@ -45,7 +58,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         ended.lost
     );
     Ok(
-        json!({ "threads": THREADS, "seconds": seconds(bench), "loads": results, "events": ended.events, "lost": ended.lost }),
+        json!({ "threads": THREADS, "seconds": seconds(bench), "rates": rates, "loads": results, "events": ended.events, "lost": ended.lost }),
     )
 }
 
@@ -53,10 +66,46 @@ fn seconds(bench: &Bench) -> u64 {
     bench.pick(15, 3, 1)
 }
 
+/// The log-client and the log-server.
+fn pids(daemons: &Daemons) -> Result<(u32, u32)> {
+    let pids = daemons.pids();
+    Ok((pids[0], *pids.get(1).context("no log-server")?))
+}
+
+fn low_rate(bench: &Bench, daemons: &Daemons, recorder: &mut Worker, rate: u64) -> Result<Value> {
+    settle(daemons);
+    let (client, server) = pids(daemons)?;
+    let read = || {
+        [
+            process::threads_cpu(client).as_secs_f64(),
+            process::threads_cpu(server).as_secs_f64(),
+            process::status(client, "voluntary_ctxt_switches") as f64,
+        ]
+    };
+    let before = read();
+    let paced = recorder.paced(rate, seconds(bench) * 1000, 2)?;
+    settle(daemons);
+    let after = read();
+    let per = |at: usize, count: f64| (after[at] - before[at]) / count;
+    let row = json!({
+        "rate": rate,
+        "events": paced.recorded,
+        "client_ns": per(0, paced.recorded) * 1e9,
+        "server_ns": per(1, paced.recorded) * 1e9,
+        "client_wakes_per_s": per(2, paced.wall_ns / 1e9),
+    });
+    println!(
+        "{rate:9} {:>18} {:>18} {:>10}",
+        number(&row["client_ns"], 1),
+        number(&row["server_ns"], 1),
+        number(&row["client_wakes_per_s"], 0)
+    );
+    Ok(row)
+}
+
 fn measure(bench: &Bench, daemons: &Daemons, workers: &[Worker]) -> Result<Value> {
     settle(daemons);
-    let pids = daemons.pids();
-    let (client, server) = (pids[0], *pids.get(1).context("no log-server")?);
+    let (client, server) = pids(daemons)?;
     let producers =
         || workers.iter().map(|worker| process::threads_cpu(worker.pid()).as_secs_f64()).sum::<f64>();
     let read = || {
@@ -127,7 +176,20 @@ fn allow_many_files() -> Result<()> {
 
 pub(crate) fn table(results: &Value) -> String {
     let mut text = String::from(
-        "| idle processes | log-client, % of one processor | log-server, % | wakes of the log-client per second | resident memory of the log-client, MiB | all producers, % | `/dev/shm`, MiB |\n|--:|--:|--:|--:|--:|--:|--:|\n",
+        "| events per second | log-client, CPU ns per event | log-server, CPU ns per event | wakes of the log-client per second |\n|--:|--:|--:|--:|\n",
+    );
+    for row in results["rates"].as_array().into_iter().flatten() {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} |",
+            row["rate"],
+            number(&row["client_ns"], 0),
+            number(&row["server_ns"], 0),
+            number(&row["client_wakes_per_s"], 0)
+        );
+    }
+    text.push_str(
+        "\n| idle processes | log-client, % of one processor | log-server, % | wakes of the log-client per second | resident memory of the log-client, MiB | all producers, % | `/dev/shm`, MiB |\n|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for row in results["loads"].as_array().into_iter().flatten() {
         let _ = writeln!(

@@ -160,6 +160,7 @@ fn drain(results: &Value) {
 }
 
 fn idle(results: &Value) {
+    rows(&results["rates"], &["/events", "/client_ns", "/server_ns"]);
     let loads = rows(&results["loads"], &["/client_wakes_per_s", "/client_mib", "/shm_mib"]);
     assert_eq!(loads.last().map(|load| &load["processes"]), Some(&3.into()));
     assert_eq!(results["lost"], 0);

@@ -12,8 +12,8 @@ use crate::ids::{NodeId, ProcessId, StreamId};
 use crate::store::merge::{MergeStep, RowRef};
 use miot_proto::batch::{Columns, ExtRow};
 use miot_proto::event::{EXT_WORDS, NONE, RecordKind, word};
+use miot_trace_store::IdMap;
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 /// Values of a column that few rows have: index in the order, and value.
 pub type Sparse<V> = Vec<(usize, V)>;
@@ -57,7 +57,7 @@ pub fn resolve<'a, T>(catalog: &mut Catalog, ops: &mut Ops, step: &'a MergeStep<
     // The processes of this step, taken out of the map so that each row costs only an index.
     let mut processes: Vec<Process> = Vec::new();
     let mut cursors: Vec<Cursor<'_>> = Vec::with_capacity(step.sources.len());
-    let mut process_indices: HashMap<ProcessId, usize> = HashMap::new();
+    let mut process_indices: IdMap<ProcessId, usize> = IdMap::default();
     for source in &step.sources {
         let id = catalog.streams.get(&source.stream).map_or(ProcessId(0), |stream| stream.process);
         if let Some(process) = catalog.processes.remove(&id) {

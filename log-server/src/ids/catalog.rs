@@ -12,7 +12,7 @@ use crate::ids::{NodeId, ProcessId, StreamId};
 use crate::store::merge::{EndedStream, Gap};
 use arrow_array::ArrayRef;
 use miot_proto::wire::{self, ProcessKey, ProcessLoss};
-use miot_trace_store::{KnownIds, RecoveredTrace};
+use miot_trace_store::{IdMap, KnownIds, RecoveredTrace};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Number of ended processes that are kept with their streams, a few hundred bytes each.
@@ -162,9 +162,9 @@ const PLACES: [&str; 4] = ["nested", "filtered", "no_lane", "abi_violation"];
 pub struct Catalog {
     pub(crate) nodes: Vec<Node>,
     names: NameDictionary<u32>,
-    pub(crate) processes: HashMap<ProcessId, Process>,
+    pub(crate) processes: IdMap<ProcessId, Process>,
     process_ids: HashMap<(NodeId, ProcessKey), ProcessId>,
-    pub(crate) streams: HashMap<StreamId, Stream>,
+    pub(crate) streams: IdMap<StreamId, Stream>,
     stream_ids: HashMap<StreamName, StreamId>,
     ended: VecDeque<ProcessId>,
     ended_streams: VecDeque<StreamId>,
@@ -182,9 +182,9 @@ impl Catalog {
         let mut catalog = Catalog {
             nodes: Vec::new(),
             names: NameDictionary::default(),
-            processes: HashMap::new(),
+            processes: IdMap::default(),
             process_ids: HashMap::new(),
-            streams: HashMap::new(),
+            streams: IdMap::default(),
             stream_ids: HashMap::new(),
             ended: VecDeque::new(),
             ended_streams: VecDeque::new(),

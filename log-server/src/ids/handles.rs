@@ -101,12 +101,16 @@ impl Handles {
     }
 }
 
+/// Ids by path. Paths come from traced programs: this hash is keyed, and a quarter of the cost of
+/// std's.
+type PathMap = HashMap<Box<[u8]>, u64, ahash::RandomState>;
+
 /// Ids of the paths of one node. Recently used paths are kept: a path that was not used for long
 /// gets another id.
 #[derive(Debug)]
 pub struct PathIds {
-    recent: HashMap<Box<[u8]>, u64>,
-    old: HashMap<Box<[u8]>, u64>,
+    recent: PathMap,
+    old: PathMap,
     half: usize,
 }
 
@@ -114,7 +118,7 @@ impl PathIds {
     /// Creates a table that keeps between `keep / 2` and `keep` paths.
     #[must_use]
     pub fn new(keep: usize) -> PathIds {
-        PathIds { recent: HashMap::new(), old: HashMap::new(), half: (keep / 2).max(1) }
+        PathIds { recent: PathMap::default(), old: PathMap::default(), half: (keep / 2).max(1) }
     }
 
     /// Ids of all known paths.

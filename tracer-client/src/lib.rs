@@ -91,7 +91,7 @@ pub use miot_proto::op::{self, Layer, Op};
 pub use process::{epoch, new_handle};
 #[cfg(not(loom))]
 pub use thread::{
-    AsyncRequest, ClockAccess, ClockScope, Completion, StartedRequest, active, begin, begin_enclosing,
-    begin_enclosing_on, begin_on, cancel, close, complete, dormant, end, end_with, mpi_caller_tid, name_file,
-    note, open, prepare_for_filter, record, set_clock_access, submit,
+    AsyncRequest, ClockAccess, ClockScope, Completion, PackedRequest, StartedRequest, active, begin,
+    begin_enclosing, begin_enclosing_on, begin_on, cancel, close, complete, dormant, end, end_on_path,
+    end_with, mpi_caller_tid, name_file, note, open, prepare_for_filter, record, set_clock_access, submit,
 };

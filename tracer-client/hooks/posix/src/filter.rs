@@ -121,10 +121,11 @@ unsafe fn from_environment(env: *const *const c_char) -> Filter {
 /// Returns whether requests on this path are excluded.
 pub(crate) fn excluded(path: &[u8]) -> bool {
     let filter = filter();
-    !in_list(filter.include, path)
-        && (excluded_by_default(path)
-            || is_below(path, miot_tracer::directory())
-            || in_list(filter.exclude, path))
+    let by_default = excluded_by_default(path) || is_below(path, miot_tracer::directory());
+    if filter.include.is_empty() && filter.exclude.is_empty() {
+        return by_default;
+    }
+    !in_list(filter.include, path) && (by_default || in_list(filter.exclude, path))
 }
 
 fn in_list(list: &[u8], path: &[u8]) -> bool {
@@ -135,6 +136,7 @@ fn is_below(path: &[u8], directory: &[u8]) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }
 
+#[inline]
 fn excluded_by_default(path: &[u8]) -> bool {
     let pseudo = match path.get(..4) {
         Some(b"/dev") => is_below(path, b"/dev") && !is_below(path, b"/dev/shm"),
@@ -148,7 +150,12 @@ fn excluded_by_default(path: &[u8]) -> bool {
 }
 
 /// Matches `*.so`, and `*.so.` followed by digits and dots.
+#[inline]
 fn is_library(path: &[u8]) -> bool {
+    // The last byte decides for most paths.
+    if !matches!(path.last(), Some(b'o' | b'.' | b'0'..=b'9')) {
+        return false;
+    }
     let end =
         path.iter().rposition(|byte| !byte.is_ascii_digit() && *byte != b'.').map_or(0, |last| last + 1);
     let (stem, version) = path.split_at(end);

@@ -23,6 +23,7 @@
 //! | [`gate`] | system calls that the tracer may make under a seccomp filter |
 //! | `identity` | identity of this process: executable, job, rank |
 //! | `tls`, `clock`, `file` | thread state, time and files without libc |
+//! | `once` | values that are computed once, without the standard library |
 //! | `lap` | detects file names that a flight recorder has overwritten |
 //! | `debug` | messages of a printf-style debug call, recorded unformatted |
 //! | `capi` | the C interface, `miot.h` |
@@ -69,6 +70,9 @@ mod lap;
 #[expect(clippy::disallowed_types, reason = "control page, shared with the log-client")]
 mod node;
 #[cfg(not(loom))]
+#[expect(clippy::disallowed_types, reason = "state of a value that is computed once")]
+mod once;
+#[cfg(not(loom))]
 #[expect(clippy::disallowed_types, reason = "header of the segment, and state shared by the threads")]
 mod process;
 #[cfg(not(loom))]
@@ -87,6 +91,8 @@ pub use lane::steps;
 pub use lap::{is_lap_current, lane_lap};
 pub use miot_proto::event::{Caller, Communicator, Ext, NONE, flag};
 pub use miot_proto::op::{self, Layer, Op};
+#[cfg(not(loom))]
+pub use once::Once;
 #[cfg(not(loom))]
 pub use process::{epoch, new_handle};
 #[cfg(not(loom))]

@@ -58,7 +58,10 @@ fn read_status(path: &CStr) -> Option<SeccompStatus> {
             Ok(0) => break true,
             Ok(more) => {
                 let text = &buffer[..kept + more];
-                found.parse(text);
+                // Nothing else matters if there is no filter.
+                if found.parse(text) == Some(0) {
+                    break true;
+                }
                 let keep = text.len().min(LINE);
                 let from = text.len() - keep;
                 buffer.copy_within(from..from + keep, 0);
@@ -77,26 +80,33 @@ fn read_status(path: &CStr) -> Option<SeccompStatus> {
 }
 
 impl SeccompStatus {
-    /// Parses the fields whose lines are complete in this text.
-    fn parse(&mut self, text: &[u8]) {
-        if let Some(mode) = field(text, b"\nSeccomp:\t") {
-            self.mode = mode;
+    /// Parses the fields whose lines are complete in this text, and returns `mode` if it is among
+    /// them. Every program that records waits for it: one pass over the text.
+    fn parse(&mut self, text: &[u8]) -> Option<u64> {
+        let mut seen = None;
+        let mut lines = text.split(|byte| *byte == b'\n');
+        // What comes before the first line break and after the last one may be cut.
+        lines.next();
+        lines.next_back();
+        for line in lines {
+            if line.first() != Some(&b'S') && line.first() != Some(&b'N') {
+                continue;
+            }
+            if let Some(mode) = field(line, b"Seccomp:\t") {
+                (self.mode, seen) = (mode, Some(mode));
+            } else if let Some(filters) = field(line, b"Seccomp_filters:\t") {
+                self.filters = Some(filters);
+            } else if let Some(no_new) = field(line, b"NoNewPrivs:\t") {
+                self.no_new_privileges = no_new != 0;
+            }
         }
-        if let Some(filters) = field(text, b"\nSeccomp_filters:\t") {
-            self.filters = Some(filters);
-        }
-        if let Some(no_new) = field(text, b"\nNoNewPrivs:\t") {
-            self.no_new_privileges = no_new != 0;
-        }
+        seen
     }
 }
 
-/// Returns the number in a field whose line is complete.
-fn field(text: &[u8], name: &[u8]) -> Option<u64> {
-    let at = text.windows(name.len()).position(|part| part == name)? + name.len();
-    let rest = text.get(at..)?;
-    let digits = rest.get(..rest.iter().position(|byte| *byte == b'\n')?)?;
-    digits.iter().try_fold(0u64, |number, digit| {
+/// Returns the number of a line if the line is a field of this name.
+fn field(line: &[u8], name: &[u8]) -> Option<u64> {
+    line.strip_prefix(name)?.iter().try_fold(0u64, |number, digit| {
         digit.is_ascii_digit().then(|| number.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
     })
 }
@@ -116,9 +126,16 @@ mod tests {
 
     #[test]
     fn only_complete_lines_are_parsed() {
-        assert_eq!(field(b"x\nSeccomp:\t2\ny", b"\nSeccomp:\t"), Some(2));
-        assert_eq!(field(b"x\nSeccomp:\t2", b"\nSeccomp:\t"), None);
-        assert_eq!(field(b"x\nSeccomp:\tz\n", b"\nSeccomp:\t"), None);
+        let mode = |text: &[u8]| {
+            let mut found = SeccompStatus { mode: 7, filters: None, no_new_privileges: false };
+            found.parse(text);
+            found.mode
+        };
+        assert_eq!(mode(b"x\nSeccomp:\t2\ny"), 2);
+        assert_eq!(mode(b"x\nSeccomp:\t2\n"), 2);
+        assert_eq!(mode(b"x\nSeccomp:\t2"), 7);
+        assert_eq!(mode(b"Seccomp:\t2\n"), 7);
+        assert_eq!(mode(b"x\nSeccomp:\tz\n"), 7);
     }
 
     #[test]

@@ -40,6 +40,7 @@ use commit::{commit, commit_with_ext, commit_with_path};
 use miot_proto::event::{Caller, Ext, NONE, RecordKind, flag};
 use miot_proto::op::{self, Layer, Op};
 use miot_proto::segment::in_flight;
+pub(crate) use prepare::look_for_log_client;
 pub use prepare::{ClockAccess, ClockScope, prepare_for_filter, set_clock_access};
 use prepare::{Purpose, prepare};
 

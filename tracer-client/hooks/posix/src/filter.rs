@@ -7,21 +7,23 @@
 //! directory and everything below. A glob without `/` is compared with the last component of the
 //! path only.
 
+use miot_tracer::Once;
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::ffi::c_char;
-use std::sync::OnceLock;
 
 /// Maximum length in bytes of each environment variable. Longer values are cut at the last colon
 /// that fits.
 const MAX_LIST: usize = 4096;
 
+#[derive(Clone, Copy)]
 struct Filter {
     exclude: &'static [u8],
     include: &'static [u8],
 }
 
-static FILTER: OnceLock<Filter> = OnceLock::new();
+#[unsafe(link_section = ".data.miot")]
+static FILTER: Once<Filter> = Once::new();
 
 /// Copy of an environment variable's value: the program may overwrite the original later. The
 /// memory is zero-initialized, so that a program that sets no variable touches none of it.
@@ -63,7 +65,7 @@ pub(crate) unsafe fn read_environment(env: *const *const c_char) {
     // SAFETY:
     // - `env` is valid, by the contract of this function.
     // - The closure initializes `FILTER`.
-    FILTER.get_or_init(|| unsafe { from_environment(env) });
+    FILTER.init(|| unsafe { from_environment(env) });
 }
 
 unsafe extern "C" {

@@ -78,6 +78,8 @@ impl<T: Copy> Default for Once<T> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -85,17 +87,17 @@ mod tests {
     fn value_is_computed_by_one_thread() {
         static VALUE: Once<u32> = Once::new();
         static CALLS: AtomicU32 = AtomicU32::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    let value = *VALUE.get_or_init(|| {
-                        std::thread::sleep(std::time::Duration::from_millis(10));
-                        CALLS.fetch_add(1, Relaxed) + 7
-                    });
-                    assert_eq!(value, 7);
-                });
-            }
+        let threads = [(); 4].map(|()| {
+            std::thread::spawn(|| {
+                *VALUE.get_or_init(|| {
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                    CALLS.fetch_add(1, Relaxed) + 7
+                })
+            })
         });
+        for thread in threads {
+            assert_eq!(thread.join().unwrap(), 7);
+        }
         assert_eq!(CALLS.load(Relaxed), 1);
     }
 }

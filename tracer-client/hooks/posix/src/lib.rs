@@ -7,7 +7,7 @@
 //!
 //! | module | role |
 //! |---|---|
-//! | `real` | functions behind the hooks; macro that declares a hook |
+//! | `real`, `lookup` | functions behind the hooks; macro that declares a hook |
 //! | `request` | recording of requests on a descriptor, at its position, on one or two paths |
 //! | `files`, `table`, `description`, `chunked` | descriptors, open files, handles, positions |
 //! | `path`, `cwd`, `filter` | absolute paths; excluded paths |
@@ -91,6 +91,7 @@ mod directories;
 mod files;
 mod filter;
 mod libaio;
+mod lookup;
 mod mappings;
 mod memory;
 mod names;

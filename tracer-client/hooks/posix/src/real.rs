@@ -7,6 +7,7 @@
 
 #![expect(clippy::disallowed_types, reason = "address of the real function, resolved once")]
 
+use crate::lookup;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
@@ -219,13 +220,15 @@ fn find_in_loaded_libraries(name: *const c_char) -> *mut c_void {
 }
 
 /// Longest name of a hook that is declared `early`, bytes, including its NUL.
-const MAX_EARLY_NAME: usize = 16;
+const MAX_EARLY_NAME: usize = 12;
 
 /// Entry of the list of hooks that are declared `early`. The name is in the entry, because the
 /// loader relocates each pointer in each starting program.
 #[repr(C)]
 pub(crate) struct EarlyHook {
     real: &'static RealFunction,
+    /// See [`lookup::hash`].
+    hash: u32,
     /// NUL-terminated.
     name: [u8; MAX_EARLY_NAME],
 }
@@ -236,7 +239,7 @@ impl EarlyHook {
         let mut bytes = [0; MAX_EARLY_NAME];
         let (head, _) = bytes.split_at_mut(name.len());
         head.copy_from_slice(name.as_bytes());
-        EarlyHook { real, name: bytes }
+        EarlyHook { real, hash: lookup::hash(&bytes), name: bytes }
     }
 }
 
@@ -251,13 +254,23 @@ unsafe extern "C" {
 /// compiled are declared `early`.
 pub(crate) fn resolve_early() {
     let (mut at, stop) = (&raw const __start_miot_early, &raw const __stop_miot_early);
+    // SAFETY:
+    // - No other thread runs during constructors.
+    let objects = unsafe { lookup::Objects::behind() };
     while at < stop {
         // SAFETY:
         // - The linker places only `EarlyHook` values between the two symbols, and `at` is one of
         //   them.
         // - The name of an entry is NUL-terminated.
         unsafe {
-            (*at).real.look_up((*at).name.as_ptr().cast());
+            let name = (*at).name.as_ptr().cast();
+            let found =
+                objects.as_ref().map_or(std::ptr::null_mut(), |objects| objects.find(name, (*at).hash));
+            if found.is_null() {
+                (*at).real.look_up(name);
+            } else {
+                (*at).real.0.store(found, Relaxed);
+            }
             at = at.add(1);
         }
     }

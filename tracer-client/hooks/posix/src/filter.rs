@@ -2,10 +2,11 @@
 //!
 //! Excluded by default: paths below `/proc`, `/sys` and `/dev` (except `/dev/shm`), shared
 //! libraries (`*.so`, `*.so.N…`) and the MIOT directory. `MIOT_EXCLUDE` adds globs, `MIOT_INCLUDE`
-//! overrides both; each is a list separated by colons. In a glob `?` matches one byte except `/`,
-//! `*` any number of bytes except `/`, `**` any bytes. A glob that ends in `/` matches the
-//! directory and everything below. A glob without `/` is compared with the last component of the
-//! path only.
+//! overrides both; each is a list separated by colons. (The setting `MIOT_MPI` of the mpi hook is
+//! read here too, so that a starting program reads its environment only once.) In a glob `?`
+//! matches one byte except `/`, `*` any number of bytes except `/`, `**` any bytes. A glob that
+//! ends in `/` matches the directory and everything below. A glob without `/` is compared with the
+//! last component of the path only.
 
 use miot_tracer::Once;
 use std::cell::UnsafeCell;
@@ -20,6 +21,8 @@ const MAX_LIST: usize = 4096;
 struct Filter {
     exclude: &'static [u8],
     include: &'static [u8],
+    /// The mpi hook may be loaded.
+    mpi: bool,
 }
 
 #[unsafe(link_section = ".data.miot")]
@@ -83,15 +86,15 @@ fn filter() -> &'static Filter {
     FILTER.get_or_init(|| unsafe { from_environment(environ) })
 }
 
-/// Reads the two variables.
+/// Reads the variables.
 ///
 /// # Safety
 /// - The requirements of [`read_environment`].
 /// - It is called only to initialize `FILTER`.
 #[unsafe(link_section = ".text.startup")]
 unsafe fn from_environment(env: *const *const c_char) -> Filter {
-    let names: [&[u8]; 2] = [b"MIOT_EXCLUDE=", b"MIOT_INCLUDE="];
-    let mut values: [&[u8]; 2] = [b"", b""];
+    let names: [&[u8]; 3] = [b"MIOT_EXCLUDE=", b"MIOT_INCLUDE=", b"MIOT_MPI="];
+    let mut values: [&[u8]; 3] = [b"", b"", b""];
     let mut at = env;
     // SAFETY:
     // - `at` points to an entry of the array: the loop ends at the null entry.
@@ -117,7 +120,12 @@ unsafe fn from_environment(env: *const *const c_char) -> Filter {
         // - `FILTER` is initialized once, and this loop uses each buffer once.
         if values[at].is_empty() { &[][..] } else { unsafe { LIST_BUFFERS[at].store(values[at]) } }
     });
-    Filter { exclude, include }
+    Filter { exclude, include, mpi: values[2] != b"off" }
+}
+
+/// Returns whether the mpi hook may be loaded: not with `MIOT_MPI=off`.
+pub(crate) fn allows_mpi() -> bool {
+    filter().mpi
 }
 
 /// Returns whether requests on this path are excluded.

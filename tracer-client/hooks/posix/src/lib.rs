@@ -13,6 +13,7 @@
 //! | `path`, `cwd`, `filter` | absolute paths; excluded paths |
 //! | `pending`, `memory` | requests in flight; memory that only the kernel is meant to read |
 //! | `confine` | programs that install a filter of system calls |
+//! | `mpi` | MPI calls, for which `libmiot_mpi.so` is loaded |
 //! | `vfork`, `process` | children in borrowed memory; start of the library; process creation |
 //! | `open`, `data`, `descriptor`, `attributes`, `names` | hooks of the layer `posix` |
 //! | `directories`, `xattr`, `mappings`, `copies` | further hooks of the layer `posix` |
@@ -94,6 +95,7 @@ mod libaio;
 mod lookup;
 mod mappings;
 mod memory;
+mod mpi;
 mod names;
 mod open;
 mod path;

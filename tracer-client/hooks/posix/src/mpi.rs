@@ -124,8 +124,13 @@ unsafe extern "C" fn find(slot: &AtomicPtr<c_void>, name: *const c_char) -> *mut
         let mut at = unsafe {
             let is_preloaded = !libc::dlsym(libc::RTLD_DEFAULT, USE.as_ptr()).is_null();
             let library = if is_preloaded { std::ptr::null_mut() } else { load() };
-            let at = if library.is_null() { library } else { libc::dlsym(library, name) };
-            let at = if at.is_null() { next(name) } else { at };
+            let mut at = if library.is_null() { library } else { libc::dlsym(library, name) };
+            if at.is_null() {
+                at = next(name);
+            }
+            if at.is_null() {
+                at = find_in_loaded_objects(name);
+            }
             libc::dlerror();
             at
         };
@@ -150,6 +155,84 @@ unsafe extern "C" fn next(name: *const c_char) -> *mut c_void {
     // SAFETY:
     // - `name` is a C string, by the contract of this function.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name) }
+}
+
+/// Returns the function in a loaded object outside the program's scope: MPI may be loaded by a module
+/// (Python's mpi4py). Null if there is none.
+///
+/// # Safety
+/// - `name` is a C string.
+#[cold]
+#[inline(never)]
+unsafe fn find_in_loaded_objects(name: *const c_char) -> *mut c_void {
+    // SAFETY:
+    // - `USE` is a C string.
+    let mpi_hook = unsafe { libc::dlsym(libc::RTLD_DEFAULT, USE.as_ptr()) };
+    // This library, and `libmiot_mpi.so`, whose functions lead here.
+    let hooks = [(&raw const miot_posix_mpi).cast(), mpi_hook.cast_const()].map(object_base);
+    for left in 0.. {
+        let mut object = LoadedObject { left, path: [0; libc::PATH_MAX as usize] };
+        // One path at a time, because the loader is locked during the iteration.
+        // SAFETY:
+        // - `copy_path` gets a pointer to a value that outlives the call.
+        if unsafe { libc::dl_iterate_phdr(Some(copy_path), (&raw mut object).cast()) } == 0 {
+            break;
+        }
+        // SAFETY:
+        // - The path ends in NUL, and `name` is a C string.
+        // - `RTLD_NOLOAD` loads nothing, so no initializers run.
+        // - `dlclose` does not unload the object, because its owner holds it open.
+        unsafe {
+            let handle = libc::dlopen(object.path.as_ptr().cast(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            if handle.is_null() {
+                continue;
+            }
+            let at = libc::dlsym(handle, name);
+            libc::dlclose(handle);
+            if !at.is_null() && !hooks.contains(&object_base(at)) {
+                return at;
+            }
+        }
+    }
+    std::ptr::null_mut()
+}
+
+/// Path of a loaded object; empty for the program itself.
+struct LoadedObject {
+    /// Number of objects before it in the loader's list.
+    left: usize,
+    path: [u8; libc::PATH_MAX as usize],
+}
+
+/// Copies the path of an object to a [`LoadedObject`]. Returns 1 when this is done.
+unsafe extern "C" fn copy_path(info: *mut libc::dl_phdr_info, _: usize, object: *mut c_void) -> c_int {
+    // SAFETY:
+    // - `info` points to the loader's structure, whose `dlpi_name` is null or a C string.
+    // - `object` is the value that `find_in_loaded_objects` passes.
+    let (object, path) = unsafe {
+        let path: *const c_char = (*info).dlpi_name;
+        let path = if path.is_null() { &[][..] } else { CStr::from_ptr(path).to_bytes() };
+        (&mut *object.cast::<LoadedObject>(), path)
+    };
+    if object.left > 0 {
+        object.left -= 1;
+        return 0;
+    }
+    if path.len() < object.path.len() {
+        object.path[..path.len()].copy_from_slice(path);
+    }
+    1
+}
+
+/// Returns the load address of the object that contains an address; null if there is none.
+fn object_base(address: *const c_void) -> *mut c_void {
+    // SAFETY:
+    // - All-zero bytes are a valid `Dl_info`: its fields are pointers.
+    // - `dladdr` accepts any address.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(address, &raw mut info) == 0 { std::ptr::null_mut() } else { info.dli_fbase }
+    }
 }
 
 /// Loads `libmiot_mpi.so` from the folder of this library. Returns null if it is missing.

@@ -26,16 +26,17 @@ struct SeccompStatus {
     no_new_privileges: bool,
 }
 
-/// True if there is a filter that may kill the process for a call of the tracer: neither the
-/// environment nor process 1 shows that it is harmless.
-pub(super) fn is_restrictive() -> bool {
+/// Returns whether there is a filter that may kill the process for a call of the tracer: neither the
+/// environment nor process 1 shows that it is harmless. `None`: no descriptor is free to find out.
+pub(super) fn is_restrictive() -> Option<bool> {
     if identity::trusts_inherited_filters() {
-        return false;
+        return Some(false);
     }
     match read_status(c"/proc/self/status") {
-        Some(own) if own.mode == 0 => false,
-        Some(own) => !is_container(own, read_status(c"/proc/1/status")),
-        None => true,
+        Ok(own) if own.mode == 0 => Some(false),
+        Ok(own) => Some(!is_container(own, read_status(c"/proc/1/status").ok())),
+        Err(Errno::MFILE | Errno::NFILE) => None,
+        Err(_) => Some(true),
     }
 }
 
@@ -43,24 +44,27 @@ fn is_container(own: SeccompStatus, first: Option<SeccompStatus>) -> bool {
     own.filters.is_some() && !own.no_new_privileges && first == Some(own)
 }
 
-/// Reads a `status` file of `/proc`. `None` if it cannot be read.
-fn read_status(path: &CStr) -> Option<SeccompStatus> {
+/// Reads a `status` file of `/proc`.
+///
+/// # Errors
+/// The error of the kernel.
+fn read_status(path: &CStr) -> Result<SeccompStatus, Errno> {
     // The file is long if a user is in thousands of groups. It is read in chunks, and the end of
     // each chunk is kept for the next.
     const CHUNK: usize = 1024;
     const LINE: usize = 64;
-    let file = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let file = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut found = SeccompStatus { mode: 0, filters: None, no_new_privileges: false };
     let mut buffer = [0u8; LINE + CHUNK];
     let mut kept = 0;
-    let whole = loop {
+    let result = loop {
         match rustix::io::read(&file, &mut buffer[kept..]) {
-            Ok(0) => break true,
+            Ok(0) => break Ok(found),
             Ok(more) => {
                 let text = &buffer[..kept + more];
                 // Nothing else matters if there is no filter.
                 if found.parse(text) == Some(0) {
-                    break true;
+                    break Ok(found);
                 }
                 let keep = text.len().min(LINE);
                 let from = text.len() - keep;
@@ -68,7 +72,7 @@ fn read_status(path: &CStr) -> Option<SeccompStatus> {
                 kept = keep;
             }
             Err(Errno::INTR) => {}
-            Err(_) => break false,
+            Err(error) => break Err(error),
         }
     };
     // SAFETY: `close` requires
@@ -76,7 +80,7 @@ fn read_status(path: &CStr) -> Option<SeccompStatus> {
     // - no use of it afterwards: `into_raw_fd` has consumed it.
     // It is not closed by dropping it, which may call libc's `close`.
     unsafe { rustix::io::close(rustix::fd::IntoRawFd::into_raw_fd(file)) };
-    whole.then_some(found)
+    result
 }
 
 impl SeccompStatus {
@@ -121,7 +125,7 @@ mod tests {
         let expected = std::fs::read_to_string("/proc/self/status").unwrap();
         assert!(expected.contains(&format!("\nSeccomp:\t{}\n", own.mode)), "{own:?}");
         assert_eq!(own.no_new_privileges, expected.contains("\nNoNewPrivs:\t1"));
-        assert_eq!(read_status(c"/proc/self/none"), None);
+        assert_eq!(read_status(c"/proc/self/none"), Err(Errno::NOENT));
     }
 
     #[test]

@@ -26,8 +26,9 @@ struct SeccompStatus {
     no_new_privileges: bool,
 }
 
-/// Returns whether there is a filter that may kill the process for a call of the tracer: neither the
-/// environment nor process 1 shows that it is harmless. `None`: no descriptor is free to find out.
+/// Returns whether there is a filter that may kill the process for a call of the tracer: neither
+/// the environment nor process 1 shows that it is harmless. `None`: no descriptor is free to find
+/// out.
 pub(super) fn is_restrictive() -> Option<bool> {
     if identity::trusts_inherited_filters() {
         return Some(false);

@@ -157,8 +157,8 @@ unsafe extern "C" fn next(name: *const c_char) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_NEXT, name) }
 }
 
-/// Returns the function in a loaded object outside the program's scope: MPI may be loaded by a module
-/// (Python's mpi4py). Null if there is none.
+/// Returns the function in a loaded object outside the program's scope: MPI may be loaded by a
+/// module (Python's mpi4py). Null if there is none.
 ///
 /// # Safety
 /// - `name` is a C string.

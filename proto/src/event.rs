@@ -396,6 +396,33 @@ pub fn write_ext(ext: &Ext<'_>, mut put: impl FnMut(usize, usize, u64)) {
     }
 }
 
+/// Number of slots of an extension that consists of one path.
+#[inline]
+#[must_use]
+pub fn path_slots(path: &[u8]) -> usize {
+    (EXT_HEADER + path.len()).div_ceil(SLOT_BYTES)
+}
+
+/// Writes the extension that consists of one path, as [`write_ext`] does, but slot by slot through
+/// `put(slot index from 1, words)`. The path must be at most [`MAX_PATH`] bytes long.
+#[inline]
+pub fn write_path(path: &[u8], mut put: impl FnMut(usize, Slot)) {
+    let mut slot = |index: usize, bytes: &[u8; SLOT_BYTES]| {
+        let (words, _) = bytes.as_chunks::<8>();
+        put(index, std::array::from_fn(|word| u64::from_le_bytes(words[word])));
+    };
+    let (head, rest) = path.split_at(path.len().min(SLOT_BYTES - EXT_HEADER));
+    let mut bytes = [0; SLOT_BYTES];
+    bytes[..EXT_HEADER].copy_from_slice(&(path.len() as u64).to_le_bytes());
+    bytes[EXT_HEADER..EXT_HEADER + head.len()].copy_from_slice(head);
+    slot(1, &bytes);
+    for (index, part) in rest.chunks(SLOT_BYTES).enumerate() {
+        let mut bytes = [0; SLOT_BYTES];
+        bytes[..part.len()].copy_from_slice(part);
+        slot(2 + index, &bytes);
+    }
+}
+
 /// Returns the part of a path that fits a record, and [`flag::PATH_CUT`] if that is not all of it,
 /// otherwise 0.
 #[inline]
@@ -439,6 +466,21 @@ pub fn ext_from_bytes(bytes: &[u8]) -> Option<Ext<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_written_in_slots_is_the_same_extension() {
+        let long = vec![b'x'; MAX_PATH];
+        for length in [1, 7, 8, 55, 56, 57, 119, 120, 121, 1000, MAX_PATH] {
+            let path = &long[..length];
+            let ext = Ext { path1: path, ..Ext::default() };
+            let slots = 1 + path_slots(path);
+            assert_eq!(slots, slots_for(&ext), "{length}");
+            let (mut one, mut other) = (vec![[7; WORDS]; slots], vec![[7; WORDS]; slots]);
+            write_ext(&ext, |slot, word, value| one[slot][word] = value);
+            write_path(path, |slot, words| other[slot] = words);
+            assert_eq!(one, other, "{length}");
+        }
+    }
     use proptest::prelude::*;
 
     const _: () = assert!(MAX_SLOTS <= u8::MAX as usize, "the slot count is one byte");

@@ -201,11 +201,44 @@ impl Op {
         self.layer == Layer::MpiIo as u8 && is_one && (self.number - first).is_multiple_of(2)
     }
 
+    /// Returns true for a write. Cheaper than [`class`](Self::class): without the names of the
+    /// table, which the loader would have to relocate in every program with the posix hook.
+    #[inline]
+    #[must_use]
+    pub const fn is_write(self) -> bool {
+        /// A bit per operation number of the layers with tables of their own: app, MPI-IO, STDIO,
+        /// POSIX, client.
+        const WRITES: [[u64; 4]; 5] = [
+            writes(app::TABLE),
+            writes(mpi_io::TABLE),
+            writes(stdio::TABLE),
+            writes(posix::TABLE),
+            writes(client::TABLE),
+        ];
+        let table = match self.layer {
+            0 => return false,
+            1..=4 => self.layer as usize - 1,
+            5..=7 => 4,
+            _ => return false,
+        };
+        WRITES[table][self.number as usize / 64] >> (self.number % 64) & 1 != 0
+    }
+
     /// Returns the class of the operation; unknown operations count as metadata.
     #[must_use]
     pub fn class(self) -> OpClass {
         self.info().map_or(OpClass::Meta, |i| i.class)
     }
+}
+
+const fn writes(table: &[OpInfo]) -> [u64; 4] {
+    let (mut bits, mut at) = ([0; 4], 0);
+    while at < table.len() {
+        let number = table[at].op.number;
+        bits[number as usize / 64] |= (matches!(table[at].class, OpClass::Write) as u64) << (number % 64);
+        at += 1;
+    }
+    bits
 }
 
 /// Returns the rows of all layers with operations of their own. FUSE and block events use the rows
@@ -554,6 +587,16 @@ mod tests {
             *expected += 1;
             assert!(names.insert((row.op.layer, row.name)), "duplicate name {}", row.name);
             assert_eq!(row.op.info(), Some(row));
+        }
+    }
+
+    #[test]
+    fn writes_are_those_of_the_table() {
+        for layer in 0..=u8::MAX {
+            for number in 0..=u8::MAX {
+                let op = Op { layer, number };
+                assert_eq!(op.is_write(), op.class() == super::OpClass::Write, "{op:?}");
+            }
         }
     }
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -271,6 +272,23 @@ static void inherited(void) {
     printf("%s\n", text);
 }
 
+/* The first request is made while all descriptors are in use. */
+static void full_table(void) {
+    struct rlimit limit;
+    struct stat s;
+    int first = eventfd(0, 0), last = first, next;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = first + 10;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    while ((next = eventfd(0, 0)) >= 0)
+        last = next;
+    show("stat", stat("none", &s));
+    while (last >= first)
+        close(last--);
+    for (int i = 0; i < 10; i++)
+        work("full-table");
+}
+
 int main(int argc, char **argv) {
     const char *which = argc > 1 ? argv[1] : "";
     if (!strcmp(which, "errno")) error_numbers();
@@ -280,6 +298,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(which, "cancellation")) cancellation();
     else if (!strcmp(which, "signals")) signals();
     else if (!strcmp(which, "inherited")) inherited();
+    else if (!strcmp(which, "full-table")) full_table();
     else if (!strcmp(which, "atexit")) { atexit(at_exit); work("main"); return 11; }
     else if (!strcmp(which, "abort")) { work("main"); abort(); }
     else if (!strcmp(which, "segfault")) { work("main"); raise(SIGSEGV); }

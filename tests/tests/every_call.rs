@@ -20,6 +20,8 @@ use std::process::Command;
 /// Exported functions that this program does not call, with the reason.
 const NOT_CALLED: &[(&str, &str)] = &[
     ("miot_", "the C interface, which the hook shares with clients: tests/tests/capi.rs"),
+    ("MPI_", "the functions of the mpi hook: tests/tests/mpi"),
+    ("PMPI_", "the functions of the mpi hook: tests/tests/mpi"),
     ("__isoc23_", "glibc has them from 2.38 on"),
     ("__uflow", "called by inlined getc_unlocked when the buffer is empty"),
     ("__overflow", "called by inlined putc_unlocked when the buffer is full"),

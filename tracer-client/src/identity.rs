@@ -7,10 +7,10 @@
 
 use crate::file::File;
 use crate::gate::{self, Calls};
+use crate::once::Once;
 use miot_proto::control::{DEFAULT_DIR, DIR_ENV};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::OnceLock;
 
 /// Maximum length of the MIOT directory's path from the environment, bytes.
 const MAX_DIR: usize = 256;
@@ -92,7 +92,10 @@ impl<const N: usize> Text<N> {
         if self.len == 0 || self.len >= N {
             return None;
         }
-        CStr::from_bytes_until_nul(&self.bytes).ok()
+        // Not by `CStr::from_bytes_until_nul`, which is far away from the code of a start.
+        // SAFETY: `from_ptr` requires
+        // - a string that ends in NUL: the bytes after the first `len` are zero, and `len` < `N`.
+        Some(unsafe { CStr::from_ptr(self.bytes.as_ptr().cast()) })
     }
 }
 
@@ -103,29 +106,34 @@ struct Environment {
     job: Text<MAX_JOB_LINE>,
     /// MPI rank + 1; 0 if there is none.
     rank: u64,
-    /// Command line at the start, arguments ended by NUL; empty if unknown.
-    cmdline: Text<MAX_LINE>,
     /// The user states that inherited filters allow the tracer's system calls.
     trusts_inherited_filters: bool,
     /// This process only finds out whether inherited filters allow them.
     probes_calls: bool,
 }
 
-static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
+/// Beside the other words that each program touches at its start, see [`crate::node`].
+#[unsafe(link_section = ".data.miot")]
+static ENVIRONMENT: Once<Environment> = Once::new();
 
-/// Constructor: reads the environment and the command line. glibc calls the functions of
-/// `.init_array` with the arguments of `main`. The functions that it calls lie in the same section,
-/// so that a starting program touches few pages.
+/// Command line at the start, arguments ended by NUL; empty if unknown.
+static CMDLINE: Once<Text<MAX_LINE>> = Once::new();
+
+/// Constructor: reads the environment, and looks for a log-client. If there is one, it also reads
+/// the command line. glibc calls the functions of `.init_array` with the arguments of `main`. The
+/// functions that it calls lie in the same section, so that a starting program touches few pages.
 #[unsafe(link_section = ".text.startup")]
 extern "C" fn capture(count: c_int, arguments: *const *const c_char, env: *const *const c_char) {
     // SAFETY: `join_arguments` and `read_environment` require
     // - valid arrays of C strings: the loader passes arguments and environment of the process;
     // - that no other code changes them meanwhile: no other thread runs during constructors.
-    let environment = ENVIRONMENT.get_or_init(|| unsafe {
-        let cmdline = if env.is_null() { Text::new() } else { join_arguments(count, arguments) };
-        Environment { cmdline, ..read_environment(env) }
-    });
-    if environment.probes_calls {
+    unsafe {
+        ENVIRONMENT.init(|| read_environment(env));
+        if crate::thread::look_for_log_client() && !env.is_null() {
+            CMDLINE.init(|| join_arguments(count, arguments));
+        }
+    }
+    if environment().probes_calls {
         gate::probe_all();
     }
 }
@@ -162,7 +170,6 @@ unsafe fn read_environment(env: *const *const c_char) -> Environment {
         dir: Text::new(),
         job: Text::new(),
         rank: 0,
-        cmdline: Text::new(),
         trusts_inherited_filters: false,
         probes_calls: false,
     };
@@ -252,6 +259,7 @@ pub fn directory() -> &'static [u8] {
 }
 
 /// Returns the path of the file `name` in the MIOT directory.
+#[unsafe(link_section = ".text.startup")]
 pub(crate) fn path_in_dir(name: &[u8]) -> Text<{ MAX_DIR + 64 }> {
     let mut path = Text::new();
     path.push(directory());
@@ -297,7 +305,8 @@ pub(crate) fn exe(buffer: &mut [u8; 1024]) -> &[u8] {
 /// Returns the command line, arguments separated by NUL, truncated to the buffer. `forked`: read
 /// the current one, because many programs change it in their children to describe them.
 pub(crate) fn cmdline(buffer: &mut [u8; MAX_LINE], forked: bool) -> &[u8] {
-    let first = environment().cmdline.as_bytes();
+    // In a program that started without a log-client, the current one.
+    let first = CMDLINE.get_or_init(Text::new).as_bytes();
     if !forked && !first.is_empty() {
         return first.strip_suffix(b"\0").unwrap_or(first);
     }

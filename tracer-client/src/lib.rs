@@ -23,6 +23,7 @@
 //! | [`gate`] | system calls that the tracer may make under a seccomp filter |
 //! | `identity` | identity of this process: executable, job, rank |
 //! | `tls`, `clock`, `file` | thread state, time and files without libc |
+//! | `once` | values that are computed once, without the standard library |
 //! | `lap` | detects file names that a flight recorder has overwritten |
 //! | `debug` | messages of a printf-style debug call, recorded unformatted |
 //! | `capi` | the C interface, `miot.h` |
@@ -69,6 +70,9 @@ mod lap;
 #[expect(clippy::disallowed_types, reason = "control page, shared with the log-client")]
 mod node;
 #[cfg(not(loom))]
+#[expect(clippy::disallowed_types, reason = "state of a value that is computed once")]
+mod once;
+#[cfg(not(loom))]
 #[expect(clippy::disallowed_types, reason = "header of the segment, and state shared by the threads")]
 mod process;
 #[cfg(not(loom))]
@@ -88,10 +92,12 @@ pub use lap::{is_lap_current, lane_lap};
 pub use miot_proto::event::{Caller, Communicator, Ext, NONE, flag};
 pub use miot_proto::op::{self, Layer, Op};
 #[cfg(not(loom))]
+pub use once::Once;
+#[cfg(not(loom))]
 pub use process::{epoch, new_handle};
 #[cfg(not(loom))]
 pub use thread::{
-    AsyncRequest, ClockAccess, ClockScope, Completion, StartedRequest, active, begin, begin_enclosing,
-    begin_enclosing_on, begin_on, cancel, close, complete, dormant, end, end_with, mpi_caller_tid, name_file,
-    note, open, prepare_for_filter, record, set_clock_access, submit,
+    AsyncRequest, ClockAccess, ClockScope, Completion, PackedRequest, StartedRequest, active, begin,
+    begin_enclosing, begin_enclosing_on, begin_on, cancel, close, complete, dormant, end, end_on_path,
+    end_with, mpi_caller_tid, name_file, note, open, prepare_for_filter, record, set_clock_access, submit,
 };

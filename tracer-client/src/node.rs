@@ -16,7 +16,7 @@ use miot_proto::op::Op;
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicU64,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed},
 };
 
@@ -34,12 +34,27 @@ static CONTROL: AtomicPtr<Control> = AtomicPtr::new(std::ptr::null_mut());
 const ATTACH: Calls =
     Calls::OPEN.and(Calls::CLOSE).and(Calls::STAT).and(Calls::MAP).and(Calls::UNMAP).and(Calls::CLOCK);
 
-/// True if there is a control page. Makes only system calls that the loader has made before.
-#[cold]
-pub(crate) fn page_exists() -> bool {
-    current().is_some() || gate::can_detect() && open_page().is_some()
+/// There was a control page when the program started.
+#[unsafe(link_section = ".data.miot")]
+static FOUND_AT_START: AtomicBool = AtomicBool::new(false);
+
+/// Looks for a control page when the program starts. Makes only system calls that the loader has
+/// made before.
+#[unsafe(link_section = ".text.startup")]
+pub(crate) fn find_at_start() -> bool {
+    let found = gate::can_detect() && open_page().is_some();
+    FOUND_AT_START.store(found, Relaxed);
+    found
 }
 
+/// True if there is a control page, or was one when the program started. Makes only system calls
+/// that the loader has made before.
+#[cold]
+pub(crate) fn page_exists() -> bool {
+    FOUND_AT_START.load(Relaxed) || current().is_some() || gate::can_detect() && open_page().is_some()
+}
+
+#[unsafe(link_section = ".text.startup")]
 fn open_page() -> Option<File> {
     let path = identity::path_in_dir(FILE.as_bytes());
     File::open(path.as_c_str()?, OFlags::RDONLY, Mode::empty()).ok()

@@ -213,7 +213,7 @@ impl Control {
     /// Sleeps until a producer wakes the log-client, or until `at_most` has passed.
     ///
     /// The producer of a lane may not see the sleep flag when the lane becomes half full after the
-    /// last sweep read it. It then wakes the log-client with its next request.
+    /// last sweep read it. It then wakes the log-client when another eighth of the lane has filled.
     pub(crate) fn sleep(&self, at_most: Duration) {
         let timeout = Timespec {
             tv_sec: at_most.as_secs().try_into().unwrap_or(i64::MAX),

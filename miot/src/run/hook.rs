@@ -9,18 +9,34 @@ const DIR_ENV: &str = "MIOT_HOOK_DIR";
 /// Names of the hooks. Hooks not requested by name may be missing, except for the first.
 const HOOKS: [&str; 2] = ["posix", "mpi"];
 
+/// Environment variable with which the posix hook does not load the mpi hook, and its value.
+pub(crate) const WITHOUT_MPI: (&str, &str) = ("MIOT_MPI", "off");
+
+/// True if the posix hook must not load the mpi hook: it is not requested.
+pub(crate) fn excludes_mpi(wanted: &[String]) -> bool {
+    !wanted.is_empty() && !wanted.iter().any(|name| name == HOOKS[1])
+}
+
 /// Returns the preload libraries of the requested hooks, by default of all that are installed. The
-/// posix hook comes first, because the others record with its tracer.
+/// posix hook loads the mpi hook that lies beside it, and only in programs that call MPI.
 pub(crate) fn libraries(wanted: &[String]) -> anyhow::Result<Vec<PathBuf>> {
     if let Some(unknown) = wanted.iter().find(|name| !HOOKS.contains(&name.as_str())) {
         anyhow::bail!("--hook {unknown}: no such hook; there are {}", HOOKS.join(" and "));
     }
-    if wanted.is_empty() {
+    let mut found = if wanted.is_empty() {
         let mut found = vec![library(HOOKS[0])?];
-        found.extend(HOOKS[1..].iter().filter_map(|hook| library(hook).ok()));
-        return Ok(found);
+        found.extend(library(HOOKS[1]).ok());
+        found
+    } else {
+        let wanted = HOOKS.iter().filter(|hook| wanted.iter().any(|name| name == *hook));
+        wanted.map(|hook| library(hook)).collect::<anyhow::Result<Vec<_>>>()?
+    };
+    if let [posix, mpi] = &found[..]
+        && posix.parent() == mpi.parent()
+    {
+        found.truncate(1);
     }
-    HOOKS.iter().filter(|hook| wanted.iter().any(|name| name == *hook)).map(|hook| library(hook)).collect()
+    Ok(found)
 }
 
 /// Finds the preload library of a hook: in the directory of this program (a build tree), in

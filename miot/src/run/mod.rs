@@ -252,6 +252,9 @@ async fn run_command(
     if let Some(value) = confined::seccomp_value(&hooks) {
         command.env(confined::SECCOMP_ENV, value);
     }
+    if hook::excludes_mpi(&arguments.hook) {
+        command.env(hook::WITHOUT_MPI.0, hook::WITHOUT_MPI.1);
+    }
     if arguments.communication {
         command.env("MIOT_MPI_COMMUNICATION", "1");
     }

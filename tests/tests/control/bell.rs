@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Slots of the only lane of the program.
 const LANE: i64 = 4096;
-/// Long enough for a wake-up, but shorter than a sleep. It separates bursts of more than half a
-/// lane from bursts of more than a whole lane.
+/// Long enough for a wake-up, but shorter than a sleep.
 const PAUSE: Duration = Duration::from_millis(700);
 
 /// Reads a word of the control page directly, because `miot ctl` would wake the log-client.
@@ -31,13 +30,13 @@ fn falls_asleep(node: &Node) {
     until("it sleeps", || word_of(node, word::SLEEPING) == 1);
 }
 
-/// Waits for a sweep, or for a time in which a log-client that is not woken still sleeps.
-fn pause(node: &Node) {
+/// Waits for a sweep that starts after this call and has ended. Returns whether that took less time
+/// than a log-client that is not woken sleeps.
+fn is_read_soon(node: &Node) -> bool {
     let (start, sweeps) = (Instant::now(), word_of(node, word::SWEEPS));
     // Sweeps are counted when they start.
-    while word_of(node, word::SWEEPS) < sweeps + 2 && start.elapsed() < PAUSE {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("the burst is read", || word_of(node, word::SWEEPS) >= sweeps + 2);
+    start.elapsed() < PAUSE
 }
 
 #[test]
@@ -50,16 +49,20 @@ fn burst_wakes_a_sleeping_log_client_and_loses_no_event() {
     let node = Node::with_configuration(&place.path, place.shared.path(), &file);
     let mut program = place.own(&node);
     program.tell("own 1");
-    for _ in 0..2 {
+    let mut woken = 0;
+    for _ in 0..3 {
         falls_asleep(&node);
-        for _ in 0..8 {
+        for burst in 0..8 {
             // More than half of the lane. The lane cannot hold two of these.
             program.tell(&format!("own {}", LANE * 5 / 8));
-            pause(&node);
+            woken += u32::from(is_read_soon(&node) && burst == 0);
         }
     }
+    // On a busy machine a woken log-client may run late, or be interrupted between its last look at
+    // the lane and its sleep.
+    assert!(woken > 0, "the log-client was not woken");
     program.end();
     let trace = node.trace.clone();
-    assert_eq!(own(&node.end()), numbers(&[(0, 1 + 16 * (LANE * 5 / 8))]));
+    assert_eq!(own(&node.end()), numbers(&[(0, 1 + 24 * (LANE * 5 / 8))]));
     assert_eq!(losses(&trace), []);
 }

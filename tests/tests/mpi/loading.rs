@@ -24,6 +24,50 @@ fn hook_alone_records_with_its_own_tracer() {
 }
 
 #[test]
+fn posix_hook_alone_loads_no_mpi_hook() {
+    let place = place("posix-alone");
+    let program = compile(&place, "errors", "errors.c", &[]);
+    let trace = place.join("trace");
+    let _ = traced(&trace, 1, &["--hook", "posix"], &[&program, &place.join("data")]).success();
+    let (mpi, posix) = layers(&events(&trace));
+    assert!(mpi == 0 && posix > 0, "{mpi} {posix}");
+}
+
+/// Both libraries preloaded, in either order, as before the posix hook could load the mpi hook.
+#[test]
+fn both_hooks_may_be_preloaded() {
+    let place = place("both");
+    let program = compile(&place, "errors", "errors.c", &[]);
+    let hooks = ["libmiot_posix.so", "libmiot_mpi.so"].map(|name| built().folder.join(name));
+    for (name, [first, second]) in [("one", [0, 1]), ("other", [1, 0])] {
+        let trace = place.join(name);
+        let preload = format!("LD_PRELOAD={}:{}", text(&hooks[first]), text(&hooks[second]));
+        let mut miot = Command::new(&built().miot);
+        miot.args(["run", "--quiet", "-o"]).arg(&trace).args(["--", "env", &preload]);
+        let _ = run(miot.arg(&program).arg(place.join("data"))).success();
+        let rows = events(&trace);
+        let (mpi, posix) = layers(&rows);
+        assert!(mpi == 15 && posix > 0, "{name}: {mpi} {posix}");
+        let write = rows.iter().find(|row| row.op == "write_at" && row.result == 8).unwrap();
+        assert_eq!(crate::within(&rows, write, "posix").len(), 1, "{name}: one tracer");
+    }
+}
+
+/// A function that only the mpi hook exported would not be recorded where the posix hook loads it.
+#[test]
+fn posix_hook_exports_the_functions_of_the_mpi_hook() {
+    let exported = |library: &str| -> Vec<String> {
+        let file = built().folder.join(library);
+        let nm = run(Command::new("nm").args(["-D", "--defined-only"]).arg(&file)).success().stdout;
+        let names = nm.lines().filter_map(|line| line.split_whitespace().last());
+        names.filter(|name| name.contains("MPI_")).map(str::to_owned).collect()
+    };
+    let mpi = exported("libmiot_mpi.so");
+    assert!(!mpi.is_empty());
+    assert_eq!(exported("libmiot_posix.so"), mpi);
+}
+
+#[test]
 fn program_may_be_linked_with_the_hook() {
     let place = place("linked");
     let folder = built().folder.to_str().unwrap();
@@ -38,6 +82,7 @@ fn program_may_be_linked_with_the_hook() {
     assert_eq!(crate::within(&rows, write, "posix").len(), 1, "with the posix hook's tracer");
 }
 
+/// MPI is not in the program's scope. The calls of the module are bound to the preloaded hooks.
 #[test]
 fn module_may_load_mpi() {
     let place = place("module");
@@ -45,13 +90,22 @@ fn module_may_load_mpi() {
     let host = place.join("host");
     let source = built_source("module.c");
     let _ = run(Command::new("cc").args(["-DHOST", "-o"]).arg(&host).arg(source).arg("-ldl")).success();
-    let trace = place.join("trace");
-    let mut miot = Command::new(&built().miot);
-    miot.args(["run", "--quiet", "-o"]).arg(&trace).arg("--").arg(&host).arg(&module).arg(place.join("data"));
-    let _ = run(&mut miot).success();
-    let rows = events(&trace);
-    let ops: Vec<&str> = of_layer(&rows, "mpi-io").iter().map(|row| row.op.as_str()).collect();
-    assert_eq!(ops, ["open", "write", "close"]);
+    let [posix, mpi] = ["libmiot_posix.so", "libmiot_mpi.so"].map(|name| built().folder.join(name));
+    let mpi_first = format!("LD_PRELOAD={}:{}", text(&mpi), text(&posix));
+    let recorded: &[&str] = &["open", "write", "close"];
+    for (name, options, environment, expected) in [
+        ("loaded", &[][..], &[][..], recorded),
+        ("not-loaded", &["--hook", "posix"], &[], &[]),
+        ("mpi-first", &[], &["env", &mpi_first], recorded),
+    ] {
+        let trace = place.join(name);
+        let mut miot = Command::new(&built().miot);
+        miot.args(["run", "--quiet"]).args(options).arg("-o").arg(&trace).arg("--").args(environment);
+        let _ = run(miot.arg(&host).arg(&module).arg(place.join("data"))).success();
+        let rows = events(&trace);
+        let ops: Vec<&str> = of_layer(&rows, "mpi-io").iter().map(|row| row.op.as_str()).collect();
+        assert_eq!(ops, expected, "{name}");
+    }
 }
 
 fn built_source(name: &str) -> std::path::PathBuf {

@@ -26,16 +26,18 @@ struct SeccompStatus {
     no_new_privileges: bool,
 }
 
-/// True if there is a filter that may kill the process for a call of the tracer: neither the
-/// environment nor process 1 shows that it is harmless.
-pub(super) fn is_restrictive() -> bool {
+/// Returns whether there is a filter that may kill the process for a call of the tracer: neither
+/// the environment nor process 1 shows that it is harmless. `None`: no descriptor is free to find
+/// out.
+pub(super) fn is_restrictive() -> Option<bool> {
     if identity::trusts_inherited_filters() {
-        return false;
+        return Some(false);
     }
     match read_status(c"/proc/self/status") {
-        Some(own) if own.mode == 0 => false,
-        Some(own) => !is_container(own, read_status(c"/proc/1/status")),
-        None => true,
+        Ok(own) if own.mode == 0 => Some(false),
+        Ok(own) => Some(!is_container(own, read_status(c"/proc/1/status").ok())),
+        Err(Errno::MFILE | Errno::NFILE) => None,
+        Err(_) => Some(true),
     }
 }
 
@@ -43,29 +45,35 @@ fn is_container(own: SeccompStatus, first: Option<SeccompStatus>) -> bool {
     own.filters.is_some() && !own.no_new_privileges && first == Some(own)
 }
 
-/// Reads a `status` file of `/proc`. `None` if it cannot be read.
-fn read_status(path: &CStr) -> Option<SeccompStatus> {
+/// Reads a `status` file of `/proc`.
+///
+/// # Errors
+/// The error of the kernel.
+fn read_status(path: &CStr) -> Result<SeccompStatus, Errno> {
     // The file is long if a user is in thousands of groups. It is read in chunks, and the end of
     // each chunk is kept for the next.
     const CHUNK: usize = 1024;
     const LINE: usize = 64;
-    let file = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let file = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut found = SeccompStatus { mode: 0, filters: None, no_new_privileges: false };
     let mut buffer = [0u8; LINE + CHUNK];
     let mut kept = 0;
-    let whole = loop {
+    let result = loop {
         match rustix::io::read(&file, &mut buffer[kept..]) {
-            Ok(0) => break true,
+            Ok(0) => break Ok(found),
             Ok(more) => {
                 let text = &buffer[..kept + more];
-                found.parse(text);
+                // Nothing else matters if there is no filter.
+                if found.parse(text) == Some(0) {
+                    break Ok(found);
+                }
                 let keep = text.len().min(LINE);
                 let from = text.len() - keep;
                 buffer.copy_within(from..from + keep, 0);
                 kept = keep;
             }
             Err(Errno::INTR) => {}
-            Err(_) => break false,
+            Err(error) => break Err(error),
         }
     };
     // SAFETY: `close` requires
@@ -73,30 +81,37 @@ fn read_status(path: &CStr) -> Option<SeccompStatus> {
     // - no use of it afterwards: `into_raw_fd` has consumed it.
     // It is not closed by dropping it, which may call libc's `close`.
     unsafe { rustix::io::close(rustix::fd::IntoRawFd::into_raw_fd(file)) };
-    whole.then_some(found)
+    result
 }
 
 impl SeccompStatus {
-    /// Parses the fields whose lines are complete in this text.
-    fn parse(&mut self, text: &[u8]) {
-        if let Some(mode) = field(text, b"\nSeccomp:\t") {
-            self.mode = mode;
+    /// Parses the fields whose lines are complete in this text, and returns `mode` if it is among
+    /// them. Every program that records waits for it: one pass over the text.
+    fn parse(&mut self, text: &[u8]) -> Option<u64> {
+        let mut seen = None;
+        let mut lines = text.split(|byte| *byte == b'\n');
+        // What comes before the first line break and after the last one may be cut.
+        lines.next();
+        lines.next_back();
+        for line in lines {
+            if line.first() != Some(&b'S') && line.first() != Some(&b'N') {
+                continue;
+            }
+            if let Some(mode) = field(line, b"Seccomp:\t") {
+                (self.mode, seen) = (mode, Some(mode));
+            } else if let Some(filters) = field(line, b"Seccomp_filters:\t") {
+                self.filters = Some(filters);
+            } else if let Some(no_new) = field(line, b"NoNewPrivs:\t") {
+                self.no_new_privileges = no_new != 0;
+            }
         }
-        if let Some(filters) = field(text, b"\nSeccomp_filters:\t") {
-            self.filters = Some(filters);
-        }
-        if let Some(no_new) = field(text, b"\nNoNewPrivs:\t") {
-            self.no_new_privileges = no_new != 0;
-        }
+        seen
     }
 }
 
-/// Returns the number in a field whose line is complete.
-fn field(text: &[u8], name: &[u8]) -> Option<u64> {
-    let at = text.windows(name.len()).position(|part| part == name)? + name.len();
-    let rest = text.get(at..)?;
-    let digits = rest.get(..rest.iter().position(|byte| *byte == b'\n')?)?;
-    digits.iter().try_fold(0u64, |number, digit| {
+/// Returns the number of a line if the line is a field of this name.
+fn field(line: &[u8], name: &[u8]) -> Option<u64> {
+    line.strip_prefix(name)?.iter().try_fold(0u64, |number, digit| {
         digit.is_ascii_digit().then(|| number.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
     })
 }
@@ -111,14 +126,21 @@ mod tests {
         let expected = std::fs::read_to_string("/proc/self/status").unwrap();
         assert!(expected.contains(&format!("\nSeccomp:\t{}\n", own.mode)), "{own:?}");
         assert_eq!(own.no_new_privileges, expected.contains("\nNoNewPrivs:\t1"));
-        assert_eq!(read_status(c"/proc/self/none"), None);
+        assert_eq!(read_status(c"/proc/self/none"), Err(Errno::NOENT));
     }
 
     #[test]
     fn only_complete_lines_are_parsed() {
-        assert_eq!(field(b"x\nSeccomp:\t2\ny", b"\nSeccomp:\t"), Some(2));
-        assert_eq!(field(b"x\nSeccomp:\t2", b"\nSeccomp:\t"), None);
-        assert_eq!(field(b"x\nSeccomp:\tz\n", b"\nSeccomp:\t"), None);
+        let mode = |text: &[u8]| {
+            let mut found = SeccompStatus { mode: 7, filters: None, no_new_privileges: false };
+            found.parse(text);
+            found.mode
+        };
+        assert_eq!(mode(b"x\nSeccomp:\t2\ny"), 2);
+        assert_eq!(mode(b"x\nSeccomp:\t2\n"), 2);
+        assert_eq!(mode(b"x\nSeccomp:\t2"), 7);
+        assert_eq!(mode(b"Seccomp:\t2\n"), 7);
+        assert_eq!(mode(b"x\nSeccomp:\tz\n"), 7);
     }
 
     #[test]

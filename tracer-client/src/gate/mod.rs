@@ -207,12 +207,15 @@ pub(crate) fn can_detect() -> bool {
 }
 
 /// Finds out whether this image started under a filter. The calls that such a filter allows are
-/// unknown, so all are denied then.
+/// unknown, so all are denied then. While the process has no free descriptor, nothing is found out,
+/// and no permits are granted.
 #[cold]
 pub fn detect_inherited_filter() {
     if is_undetected() {
-        if !can_detect() || inherited::is_restrictive() {
-            STATE.fetch_or(Calls::ALL.0, SeqCst);
+        match if can_detect() { inherited::is_restrictive() } else { Some(true) } {
+            Some(true) => _ = STATE.fetch_or(Calls::ALL.0, SeqCst),
+            Some(false) => {}
+            None => return,
         }
         STATE.fetch_and(!UNDETECTED, SeqCst);
     }

@@ -1,6 +1,6 @@
 //! The end of a request: writes the record to the lane, or counts why it is not written.
 
-use super::{Completion, StartedRequest, Thread, slow_path};
+use super::{Completion, PackedRequest, StartedRequest, Thread, slow_path};
 use crate::clock::{self, counter, ticks};
 use crate::gate::{self, Calls};
 use crate::lane::{Lane, Producer, Slot};
@@ -30,6 +30,23 @@ pub(super) fn commit_with_ext(
         if slots > 1 {
             event::write_ext(&ext, |slot, word, value| producer.slot(ring, slot as u64).set(word, value));
         }
+    })
+}
+
+/// [`commit_with_ext`] for a request with one path, which is not empty. Without words to look for,
+/// the record is written in whole slots.
+pub(super) fn commit_with_path(begun: StartedRequest, done: Completion, path: &[u8]) -> bool {
+    // SAFETY: dereferencing the pointer requires
+    // - the calling thread's own block, which lives as long as the thread: `tls::thread` returns
+    //   it.
+    let is_fast = unsafe { (*tls::thread()).slow_path == 0 };
+    if !is_fast || path.is_empty() || path.len() > event::MAX_PATH {
+        let ext = Ext { path1: path, ..Ext::default() };
+        return commit_with_ext(RecordKind::Request, begun, done, None, &ext);
+    }
+    let slots = 1 + event::path_slots(path);
+    commit(RecordKind::Request, begun, done, slots as u64, None, |producer, ring| {
+        event::write_path(path, |slot, words| producer.slot(ring, slot as u64).set_all(words));
     })
 }
 
@@ -100,10 +117,8 @@ pub(super) fn commit(
     // - the thread has a lane: an empty producer has no space, so `can_commit_fast` has returned
     //   false.
     unsafe {
-        let record = Record { kind, begun, done, slots };
         if end_ticks.is_some() || !(*thread).can_commit_fast(begun.request, slots) {
-            // A copy: passing the address of `record` would keep it in memory on the fast path too.
-            return commit_slow(thread, &{ record }, end_ticks, write_ext);
+            return commit_slow(thread, kind, &PackedRequest::new(begun, done), slots, end_ticks, write_ext);
         }
         (*thread).slow_path = slow_path::BUSY;
         compiler_fence(SeqCst);
@@ -111,24 +126,19 @@ pub(super) fn commit(
         let producer = &mut (*thread).producer;
         producer.mark(lane);
         let end = counter();
-        record.write(producer, lane, ring, end, duration(begun.begin, end), write_ext);
+        let duration = end.wrapping_sub(begun.begin);
+        if duration > MAX_DURATION {
+            // The clocks of two processors disagree, or the request took three days and more.
+            (*thread).slow_path = 0;
+            let request = PackedRequest::new(begun, done);
+            return commit_slow(thread, kind, &request, slots, Some(end), write_ext);
+        }
+        let record = Record { kind, begun, done, slots };
+        record.write(producer, lane, ring, end, duration, write_ext);
         compiler_fence(SeqCst);
         (*thread).slow_path = 0;
         true
     }
-}
-
-/// Ticks between two times, with negative differences clamped to 0.
-#[inline(always)]
-fn duration(begin: u64, end: u64) -> u64 {
-    /// The clocks of two processors disagree, or the request took more than [`MAX_DURATION`]: three
-    /// days and more.
-    #[cold]
-    fn out_of_range(begin: u64, end: u64) -> u64 {
-        end.saturating_sub(begin)
-    }
-    let ticks = end.wrapping_sub(begin);
-    if ticks <= MAX_DURATION { ticks } else { out_of_range(begin, end) }
 }
 
 /// [`commit`] for every case that the fast path does not cover.
@@ -139,15 +149,18 @@ fn duration(begin: u64, end: u64) -> u64 {
 #[inline(never)]
 unsafe fn commit_slow(
     thread: *mut Thread,
-    record: &Record,
+    kind: RecordKind,
+    request: &PackedRequest,
+    slots: u64,
     end_ticks: Option<u64>,
     write_ext: impl FnOnce(&Producer, &[Slot]),
 ) -> bool {
+    let (begun, done) = request.unpack();
+    let record = &Record { kind, begun, done, slots };
     // SAFETY: the reference requires
     // - `thread` is the calling thread's own block: required by this function;
     // - no signal handler changes the state at the same time: `BUSY` keeps handlers out.
     let thread = unsafe { &mut *thread };
-    let begun = record.begun;
     if record.slots == 1 && thread.wants_cpu_time(record.kind, &record.done) {
         return commit_with_ext(record.kind, begun, record.done, end_ticks, &Ext::default());
     }
@@ -216,7 +229,8 @@ impl Thread {
             } else {
                 producer.mark(lane);
                 let end = end_ticks.unwrap_or_else(ticks);
-                let duration = duration(begun.begin, end);
+                // Zero if the clocks of two processors disagree.
+                let duration = end.saturating_sub(begun.begin);
                 if nesting == Nesting::Outermost {
                     lane.enclosing.stamp(in_flight::word(begun.op, begun.request, Some(producer.tail())));
                 }

@@ -36,10 +36,11 @@ mod prepare;
 use crate::clock::{counter, ticks};
 use crate::lane::{Lane, Producer, RequestArgs, Slot};
 use crate::{node, process, tls};
-use commit::{commit, commit_with_ext};
+use commit::{commit, commit_with_ext, commit_with_path};
 use miot_proto::event::{Caller, Ext, NONE, RecordKind, flag};
 use miot_proto::op::{self, Layer, Op};
 use miot_proto::segment::in_flight;
+pub(crate) use prepare::look_for_log_client;
 pub use prepare::{ClockAccess, ClockScope, prepare_for_filter, set_clock_access};
 use prepare::{Purpose, prepare};
 
@@ -122,6 +123,32 @@ pub struct Completion {
     pub result: i64,
     /// Bits of [`flag`].
     pub flags: u16,
+}
+
+/// A request and its result, for a function that a rare path calls. Passing the address of the two
+/// values would keep them in memory on the frequent path too.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedRequest([u64; 7]);
+
+impl PackedRequest {
+    /// Packs the values.
+    #[inline(always)]
+    #[must_use]
+    pub fn new(begun: StartedRequest, done: Completion) -> PackedRequest {
+        let numbers = u64::from(begun.request) | u64::from(begun.enclosing) << 32;
+        let op = u64::from(begun.op.layer) | u64::from(begun.op.number) << 8 | u64::from(done.flags) << 16;
+        let Completion { handle, offset, length, result, .. } = done;
+        PackedRequest([begun.begin, numbers, op, handle, offset, length, result as u64])
+    }
+
+    /// Returns the values.
+    #[must_use]
+    pub fn unpack(&self) -> (StartedRequest, Completion) {
+        let [begin, numbers, op, handle, offset, length, result] = self.0;
+        let (op, flags) = (Op { layer: op as u8, number: (op >> 8) as u8 }, (op >> 16) as u16);
+        let begun = StartedRequest { begin, op, request: numbers as u32, enclosing: (numbers >> 32) as u32 };
+        (begun, Completion { handle, offset, length, result: result as i64, flags })
+    }
 }
 
 impl Completion {
@@ -398,6 +425,13 @@ pub fn end(begun: StartedRequest, done: Completion) -> bool {
 #[inline]
 pub fn end_with(begun: StartedRequest, done: Completion, ext: &Ext<'_>) -> bool {
     commit_with_ext(RecordKind::Request, begun, done, None, ext)
+}
+
+/// Ends a request that has one path and nothing else that [`Ext`] holds: [`end_with`] for the most
+/// frequent case, at a third of its cost.
+#[inline]
+pub fn end_on_path(begun: StartedRequest, done: Completion, path: &[u8]) -> bool {
+    commit_with_path(begun, done, path)
 }
 
 /// Records a request whose times are known, in raw [`ticks`]. Call it soon after the completion, so

@@ -185,6 +185,7 @@ impl Thread {
     }
 
     /// Makes the thread dormant: it skips requests until the next attempt to attach is worthwhile.
+    #[unsafe(link_section = ".text.startup")]
     fn go_dormant(&mut self) {
         let now = clock::ticks();
         let was_recent = now.saturating_sub(self.last_attach) < ATTACH_INTERVAL_TICKS;
@@ -253,6 +254,22 @@ impl Thread {
             self.control = successor;
         }
     }
+}
+
+/// Looks for a log-client when the program starts. Without one the calling thread becomes dormant,
+/// so that its first requests need not look: they touch nothing else of this library. Returns
+/// whether there is one.
+#[unsafe(link_section = ".text.startup")]
+pub(crate) fn look_for_log_client() -> bool {
+    if node::find_at_start() {
+        return true;
+    }
+    // SAFETY: dereferencing requires
+    // - the calling thread's own block, which lives as long as the thread: `tls::thread` returns
+    //   it;
+    // - no other reference to it: the thread has made no request yet, or is between two.
+    unsafe { (*crate::tls::thread()).go_dormant() };
+    false
 }
 
 /// Slots of the lane of a confined thread. It can neither grow the lane nor wake the log-client,

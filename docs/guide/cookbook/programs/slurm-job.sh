@@ -36,7 +36,7 @@ $everywhere bash -c "$at_node"'for i in {1..100}; do miot ctl status > /dev/null
 
 # The program itself. Its exit code is that of the job.
 code=0
-srun --overlap bash -c "$at_node"'LD_PRELOAD=$MIOT/libmiot_posix.so:$MIOT/libmiot_mpi.so exec "$@"' traced "$@" || code=$?
+srun --overlap bash -c "$at_node"'LD_PRELOAD=$MIOT/libmiot_posix.so exec "$@"' traced "$@" || code=$?
 
 # Stop the log-clients, which deliver what is left, then the log-server, which seals the trace.
 # (A signal to the srun of the log-clients would kill them.)

@@ -37,11 +37,35 @@ impl Real {
     }
 }
 
+/// A function that looks up a symbol behind the library which contains the function.
+type Next = unsafe extern "C" fn(*const c_char) -> *mut c_void;
+
+/// The [`Next`] of the library that has loaded this one; null if the program has.
+static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Called by the posix hook when it has loaded this library: the functions behind the hooks are
+/// those behind the posix hook, which exports all hooks of this library too.
+///
+/// # Safety
+/// - `next` accepts any C string and returns the address of a function of this name, or null.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn miot_mpi_use(next: Next) {
+    NEXT.store(next as *mut c_void, Relaxed);
+}
+
 /// Returns the next symbol of this name after the one of this library; null if there is none.
 pub(crate) fn next_symbol(name: &CStr) -> *mut c_void {
-    // SAFETY:
-    // - `name` is a NUL-terminated string.
-    let at = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    let next = NEXT.load(Relaxed);
+    let at = if next.is_null() {
+        // SAFETY:
+        // - `name` is a NUL-terminated string.
+        unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+    } else {
+        // SAFETY:
+        // - The only other value is a function of this type, see `miot_mpi_use`.
+        // - `name` is a NUL-terminated string.
+        unsafe { std::mem::transmute::<*mut c_void, Next>(next)(name.as_ptr()) }
+    };
     if at.is_null() { find_in_loaded_objects(name) } else { at }
 }
 
@@ -70,7 +94,8 @@ fn find_in_loaded_objects(name: &CStr) -> *mut c_void {
         }
         0
     }
-    let own = object_base(find_in_loaded_objects as *const () as *const c_void);
+    // This library, and the posix hook, whose functions lead here.
+    let hooks = [find_in_loaded_objects as *const () as *const c_void, posix_hook()].map(object_base);
     let mut paths: Vec<CString> = Vec::new();
     // The paths are collected first, because the loader is locked during the iteration.
     // SAFETY:
@@ -89,7 +114,7 @@ fn find_in_loaded_objects(name: &CStr) -> *mut c_void {
             }
             let at = libc::dlsym(handle, name.as_ptr());
             libc::dlclose(handle);
-            if !at.is_null() && object_base(at) != own {
+            if !at.is_null() && !hooks.contains(&object_base(at)) {
                 return at;
             }
         }
@@ -99,6 +124,17 @@ fn find_in_loaded_objects(name: &CStr) -> *mut c_void {
     // - `dlerror` has no requirements.
     unsafe { libc::dlerror() };
     std::ptr::null_mut()
+}
+
+/// Returns an address in the posix hook, if it is in the program's scope: its C interface.
+fn posix_hook() -> *const c_void {
+    let next = NEXT.load(Relaxed);
+    if !next.is_null() {
+        return next;
+    }
+    // SAFETY:
+    // - The name is a NUL-terminated string.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"miot_posix_mpi".as_ptr()) }
 }
 
 /// Returns the load address of the object that contains an address; null if there is none.

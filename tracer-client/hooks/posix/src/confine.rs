@@ -18,7 +18,7 @@ static REAL: RealFunction = RealFunction::new();
 const NAME: &str = "prctl\0";
 #[used]
 #[unsafe(link_section = "miot_early")]
-static EARLY: EarlyHook = EarlyHook::new::<c_int>(&REAL, NAME);
+static EARLY: EarlyHook = EarlyHook::new(&REAL, NAME);
 
 /// Variadic in C: all arguments are passed in the same registers as fixed ones.
 #[cfg_attr(not(test), unsafe(no_mangle))]

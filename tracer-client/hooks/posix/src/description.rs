@@ -10,7 +10,6 @@
 
 use crate::chunked::{Chunked, MAX, Zeroed};
 use miot_tracer::gate::{self, Calls};
-use miot_tracer::op::OpClass;
 use miot_tracer::{Caller, NONE, Op, RequestArgs, flag};
 use rustix::fd::BorrowedFd;
 use rustix::fs::SeekFrom;
@@ -55,7 +54,7 @@ impl Access {
     /// Returns the access of an operation.
     #[inline(always)]
     pub(crate) fn of(op: Op) -> Access {
-        if op.class() == OpClass::Write { Access::Write } else { Access::Read }
+        if op.is_write() { Access::Write } else { Access::Read }
     }
 }
 

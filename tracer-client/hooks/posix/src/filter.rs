@@ -2,26 +2,31 @@
 //!
 //! Excluded by default: paths below `/proc`, `/sys` and `/dev` (except `/dev/shm`), shared
 //! libraries (`*.so`, `*.so.N…`) and the MIOT directory. `MIOT_EXCLUDE` adds globs, `MIOT_INCLUDE`
-//! overrides both; each is a list separated by colons. In a glob `?` matches one byte except `/`,
-//! `*` any number of bytes except `/`, `**` any bytes. A glob that ends in `/` matches the
-//! directory and everything below. A glob without `/` is compared with the last component of the
-//! path only.
+//! overrides both; each is a list separated by colons. (The setting `MIOT_MPI` of the mpi hook is
+//! read here too, so that a starting program reads its environment only once.) In a glob `?`
+//! matches one byte except `/`, `*` any number of bytes except `/`, `**` any bytes. A glob that
+//! ends in `/` matches the directory and everything below. A glob without `/` is compared with the
+//! last component of the path only.
 
+use miot_tracer::Once;
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::ffi::c_char;
-use std::sync::OnceLock;
 
 /// Maximum length in bytes of each environment variable. Longer values are cut at the last colon
 /// that fits.
 const MAX_LIST: usize = 4096;
 
+#[derive(Clone, Copy)]
 struct Filter {
     exclude: &'static [u8],
     include: &'static [u8],
+    /// The mpi hook may be loaded.
+    mpi: bool,
 }
 
-static FILTER: OnceLock<Filter> = OnceLock::new();
+#[unsafe(link_section = ".data.miot")]
+static FILTER: Once<Filter> = Once::new();
 
 /// Copy of an environment variable's value: the program may overwrite the original later. The
 /// memory is zero-initialized, so that a program that sets no variable touches none of it.
@@ -63,7 +68,7 @@ pub(crate) unsafe fn read_environment(env: *const *const c_char) {
     // SAFETY:
     // - `env` is valid, by the contract of this function.
     // - The closure initializes `FILTER`.
-    FILTER.get_or_init(|| unsafe { from_environment(env) });
+    FILTER.init(|| unsafe { from_environment(env) });
 }
 
 unsafe extern "C" {
@@ -81,15 +86,15 @@ fn filter() -> &'static Filter {
     FILTER.get_or_init(|| unsafe { from_environment(environ) })
 }
 
-/// Reads the two variables.
+/// Reads the variables.
 ///
 /// # Safety
 /// - The requirements of [`read_environment`].
 /// - It is called only to initialize `FILTER`.
 #[unsafe(link_section = ".text.startup")]
 unsafe fn from_environment(env: *const *const c_char) -> Filter {
-    let names: [&[u8]; 2] = [b"MIOT_EXCLUDE=", b"MIOT_INCLUDE="];
-    let mut values: [&[u8]; 2] = [b"", b""];
+    let names: [&[u8]; 3] = [b"MIOT_EXCLUDE=", b"MIOT_INCLUDE=", b"MIOT_MPI="];
+    let mut values: [&[u8]; 3] = [b"", b"", b""];
     let mut at = env;
     // SAFETY:
     // - `at` points to an entry of the array: the loop ends at the null entry.
@@ -115,16 +120,22 @@ unsafe fn from_environment(env: *const *const c_char) -> Filter {
         // - `FILTER` is initialized once, and this loop uses each buffer once.
         if values[at].is_empty() { &[][..] } else { unsafe { LIST_BUFFERS[at].store(values[at]) } }
     });
-    Filter { exclude, include }
+    Filter { exclude, include, mpi: values[2] != b"off" }
+}
+
+/// Returns whether the mpi hook may be loaded: not with `MIOT_MPI=off`.
+pub(crate) fn allows_mpi() -> bool {
+    filter().mpi
 }
 
 /// Returns whether requests on this path are excluded.
 pub(crate) fn excluded(path: &[u8]) -> bool {
     let filter = filter();
-    !in_list(filter.include, path)
-        && (excluded_by_default(path)
-            || is_below(path, miot_tracer::directory())
-            || in_list(filter.exclude, path))
+    let by_default = excluded_by_default(path) || is_below(path, miot_tracer::directory());
+    if filter.include.is_empty() && filter.exclude.is_empty() {
+        return by_default;
+    }
+    !in_list(filter.include, path) && (by_default || in_list(filter.exclude, path))
 }
 
 fn in_list(list: &[u8], path: &[u8]) -> bool {
@@ -135,6 +146,7 @@ fn is_below(path: &[u8], directory: &[u8]) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }
 
+#[inline]
 fn excluded_by_default(path: &[u8]) -> bool {
     let pseudo = match path.get(..4) {
         Some(b"/dev") => is_below(path, b"/dev") && !is_below(path, b"/dev/shm"),
@@ -148,7 +160,12 @@ fn excluded_by_default(path: &[u8]) -> bool {
 }
 
 /// Matches `*.so`, and `*.so.` followed by digits and dots.
+#[inline]
 fn is_library(path: &[u8]) -> bool {
+    // The last byte decides for most paths.
+    if !matches!(path.last(), Some(b'o' | b'.' | b'0'..=b'9')) {
+        return false;
+    }
     let end =
         path.iter().rposition(|byte| !byte.is_ascii_digit() && *byte != b'.').map_or(0, |last| last + 1);
     let (stem, version) = path.split_at(end);

@@ -7,12 +7,13 @@
 //!
 //! | module | role |
 //! |---|---|
-//! | `real` | functions behind the hooks; macro that declares a hook |
+//! | `real`, `lookup` | functions behind the hooks; macro that declares a hook |
 //! | `request` | recording of requests on a descriptor, at its position, on one or two paths |
 //! | `files`, `table`, `description`, `chunked` | descriptors, open files, handles, positions |
 //! | `path`, `cwd`, `filter` | absolute paths; excluded paths |
 //! | `pending`, `memory` | requests in flight; memory that only the kernel is meant to read |
 //! | `confine` | programs that install a filter of system calls |
+//! | `mpi` | MPI calls, for which `libmiot_mpi.so` is loaded |
 //! | `vfork`, `process` | children in borrowed memory; start of the library; process creation |
 //! | `open`, `data`, `descriptor`, `attributes`, `names` | hooks of the layer `posix` |
 //! | `directories`, `xattr`, `mappings`, `copies` | further hooks of the layer `posix` |
@@ -91,8 +92,10 @@ mod directories;
 mod files;
 mod filter;
 mod libaio;
+mod lookup;
 mod mappings;
 mod memory;
+mod mpi;
 mod names;
 mod open;
 mod path;

@@ -9,7 +9,7 @@ use crate::path::{Path, PathArgument, arg};
 use crate::real::{ReturnValue, hook};
 use crate::request::PathAt;
 use crate::{filter, table};
-use miot_tracer::{Completion, Ext, NONE, Op, StartedRequest, cancel, end_with, new_handle, op::posix};
+use miot_tracer::{Completion, NONE, Op, StartedRequest, cancel, end_on_path, new_handle, op::posix};
 use std::ffi::{c_char, c_int, c_uint};
 
 hook!(open early | open64 early | __open | __open64 (path: Path, flags: c_int, mode: c_uint) -> c_int, |real| {
@@ -107,15 +107,14 @@ fn end_open(begun: StartedRequest, path_at: PathAt, arg: u64, failure: i64, outc
             }
             return cancel(begun);
         }
-        let ext = Ext { path1: path, ..Ext::default() };
         if fd < 0 {
-            end_with(begun, Completion { length: arg, ..Completion::of(failure.min(0)) }, &ext);
+            end_on_path(begun, Completion { length: arg, ..Completion::of(failure.min(0)) }, path);
             return;
         }
         let handle = new_handle();
         let event_flags = crate::files::event_flags(flags);
         let done = Completion { handle, length: arg, flags: event_flags, ..Completion::of(i64::from(fd)) };
-        let defined = end_with(begun, done, &ext);
+        let defined = end_on_path(begun, done, path);
         OpenedFile { fd, handle, flags, generation, stream, defined }.add_to_table();
     });
 }

@@ -223,19 +223,36 @@ fn is_normalized(path: &[u8]) -> bool {
 /// Returns whether no component after the first slash is empty or `.`, and the path does not end in
 /// a slash. The path must not be empty.
 fn is_rest_normalized(path: &[u8]) -> bool {
-    // The compiler vectorizes this loop to 16 bytes at a time. A slash before a slash or a dot is
-    // rare; only then the path is checked in detail.
-    let (before, after) = (&path[..path.len() - 1], &path[1..]);
-    let needs_check = before.iter().zip(after).fold(0, |needs_check, (first, second)| {
-        needs_check | u8::from(*first == b'/') & (u8::from(*second == b'/') | u8::from(*second == b'.'))
-    });
-    if needs_check == 0 {
+    // A slash before a slash or a dot is rare; only then the path is checked in detail.
+    if !has_slash_before_slash_or_dot(path) {
         return path.last() != Some(&b'/');
     }
     path.last() != Some(&b'/')
         && !path.windows(2).any(|pair| pair == b"//")
         && !path.windows(3).any(|three| three == b"/./")
         && !path.ends_with(b"/.")
+}
+
+/// Returns whether a slash is followed by a slash or a dot.
+#[inline]
+fn has_slash_before_slash_or_dot(path: &[u8]) -> bool {
+    /// Pairs of neighbors that are compared at a time: a vector register.
+    const PAIRS: usize = 16;
+    let in_pairs = |before: &[u8], after: &[u8]| {
+        before.iter().zip(after).fold(0, |found, (first, second)| {
+            found | u8::from(*first == b'/') & (u8::from(*second == b'/') | u8::from(*second == b'.'))
+        }) != 0
+    };
+    let (before, after) = (&path[..path.len() - 1], &path[1..]);
+    let (Some((_, last_before)), Some((_, last_after))) =
+        (before.split_last_chunk::<PAIRS>(), after.split_last_chunk::<PAIRS>())
+    else {
+        return in_pairs(before, after);
+    };
+    // The last chunk overlaps the one before it, so that no single bytes remain.
+    let (chunks_before, chunks_after) = (before.as_chunks::<PAIRS>().0, after.as_chunks::<PAIRS>().0);
+    chunks_before.iter().zip(chunks_after).any(|(before, after)| in_pairs(before, after))
+        || in_pairs(last_before, last_after)
 }
 
 /// Calls `run` with a path assembled from a directory, which `directory` appends to the buffer, and
@@ -307,6 +324,21 @@ mod tests {
             assert_eq!(resolve(given, 0), expected.as_bytes(), "{given}");
         }
         assert_eq!(resolve("", -2), b"");
+    }
+
+    #[test]
+    fn every_pair_of_neighbors_is_checked() {
+        for length in 2..70 {
+            for at in 0..length - 1 {
+                for pair in [b"//", b"/."] {
+                    let mut path = vec![b'a'; length];
+                    path[at..at + 2].copy_from_slice(pair);
+                    assert!(has_slash_before_slash_or_dot(&path), "{length} {at}");
+                    path[at] = b'a';
+                    assert!(!has_slash_before_slash_or_dot(&path), "{length} {at}");
+                }
+            }
+        }
     }
 
     #[test]

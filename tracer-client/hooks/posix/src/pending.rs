@@ -16,12 +16,12 @@
 use crate::description::Description;
 use crate::request::unaligned_flag;
 use crate::vfork;
-use miot_tracer::op::OpClass;
 use miot_tracer::{
     AsyncRequest, Caller, Completion, Ext, NONE, Op, complete, epoch, flag, record, submit, ticks,
 };
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -78,7 +78,7 @@ impl PendingRequest {
     /// Begins a request on a file, before it is submitted. `None` if it is not to be recorded.
     pub(crate) fn begin_on(op: Op, file: &Description, offset: u64, length: u64) -> Option<PendingRequest> {
         let (handle, flags) = (file.handle(), file.flags());
-        let appends = op.class() == OpClass::Write && flags & flag::APPEND != 0;
+        let appends = op.is_write() && flags & flag::APPEND != 0;
         let offset = if appends { NONE } else { offset };
         let request = PendingRequest::begin(op)?;
         let caller = file.caller().filter(|_| request.submitted.is_outermost());
@@ -160,8 +160,10 @@ const fn mix(word: u64) -> u64 {
 }
 
 struct Slot {
-    /// Accessed only by the thread that has stored [`RESERVED`] as the slot's key.
-    request: UnsafeCell<Option<PendingRequest>>,
+    /// Accessed only by the thread that has stored [`RESERVED`] as the slot's key. Written before
+    /// the slot gets any other key than [`FREE`]. Not an `Option`, whose `None` would not be all
+    /// zero: the table would be part of the library's file.
+    request: UnsafeCell<MaybeUninit<PendingRequest>>,
     /// Begin in ticks: orders requests with the same key.
     begun: AtomicU64,
     /// Process image that submitted the request.
@@ -180,7 +182,7 @@ unsafe impl Sync for Slot {}
 static KEYS: [AtomicU64; SLOTS] = [const { AtomicU64::new(FREE) }; SLOTS];
 static REQUESTS: [Slot; SLOTS] = [const {
     Slot {
-        request: UnsafeCell::new(None),
+        request: UnsafeCell::new(MaybeUninit::zeroed()),
         begun: AtomicU64::new(0),
         epoch: AtomicU32::new(0),
         interface: AtomicU32::new(0),
@@ -190,6 +192,12 @@ static REQUESTS: [Slot; SLOTS] = [const {
 /// Number of slots from the start of a key's window that have ever been used.
 #[unsafe(link_section = ".data.miot")]
 static MAX_PROBE: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns whether there has ever been a request in flight.
+#[inline(always)]
+pub(crate) fn is_used() -> bool {
+    MAX_PROBE.load(Acquire) != 0
+}
 
 /// Returns the first `count` slots in which a key may be stored.
 fn probe(key: Key, count: usize) -> impl Iterator<Item = (&'static AtomicU64, &'static Slot)> {
@@ -213,7 +221,7 @@ pub(crate) fn store(queue: Queue, id: u64, request: &PendingRequest) -> bool {
     let Some((distance, (word, slot))) = found else { return false };
     // SAFETY:
     // - This thread has reserved the slot.
-    unsafe { *slot.request.get() = Some(*request) };
+    unsafe { (*slot.request.get()).write(*request) };
     slot.begun.store(request.submitted.ticks(), Relaxed);
     slot.epoch.store(epoch, Relaxed);
     slot.interface.store(queue.interface as u32, Relaxed);
@@ -245,9 +253,10 @@ fn remove(word: &AtomicU64, found: u64, slot: &Slot) -> Option<PendingRequest> {
     word.compare_exchange(found, RESERVED, AcqRel, Relaxed).ok()?;
     // SAFETY:
     // - This thread has reserved the slot.
-    let request = unsafe { *slot.request.get() };
+    // - The request was written before the slot got the key that this thread has found.
+    let request = unsafe { (*slot.request.get()).assume_init() };
     word.store(FREE, Release);
-    request
+    Some(request)
 }
 
 /// Returns the requests of this process: key word, key, slot and queue.

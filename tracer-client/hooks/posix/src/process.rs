@@ -27,7 +27,11 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
 static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
 
 /// Records the pending requests, at `exit` and when the library is unloaded.
+#[unsafe(link_section = ".text.startup")]
 extern "C" fn finish() {
+    if !pending::is_used() && !uring::is_used() {
+        return;
+    }
     libaio::finish();
     uring::finish();
     pending::abandon(None);

@@ -7,6 +7,7 @@
 
 #![expect(clippy::disallowed_types, reason = "address of the real function, resolved once")]
 
+use crate::lookup;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
@@ -162,6 +163,18 @@ impl RealFunction {
     #[inline(never)]
     #[unsafe(link_section = ".text.startup")]
     fn resolve(&self, name: *const c_char, missing: *const ()) -> *mut c_void {
+        let mut at = self.look_up(name);
+        if at.is_null() {
+            at = missing.cast_mut().cast();
+            self.0.store(at, Relaxed);
+        }
+        at
+    }
+
+    /// Looks up the function. Returns null if this libc does not have it.
+    #[inline(never)]
+    #[unsafe(link_section = ".text.startup")]
+    fn look_up(&self, name: *const c_char) -> *mut c_void {
         keeping_errno(|| {
             // SAFETY:
             // - `name` is a NUL-terminated string.
@@ -174,7 +187,6 @@ impl RealFunction {
                 // SAFETY:
                 // - `dlerror` has no requirements.
                 unsafe { libc::dlerror() };
-                at = missing.cast_mut().cast();
             }
             self.0.store(at, Relaxed);
             at
@@ -207,24 +219,27 @@ fn find_in_loaded_libraries(name: *const c_char) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// Entry of the list of hooks that are declared `early`.
+/// Longest name of a hook that is declared `early`, bytes, including its NUL.
+const MAX_EARLY_NAME: usize = 12;
+
+/// Entry of the list of hooks that are declared `early`. The name is in the entry, because the
+/// loader relocates each pointer in each starting program.
 #[repr(C)]
 pub(crate) struct EarlyHook {
     real: &'static RealFunction,
+    /// See [`lookup::hash`].
+    hash: u32,
     /// NUL-terminated.
-    name: *const c_char,
-    missing: *const (),
+    name: [u8; MAX_EARLY_NAME],
 }
 
-// SAFETY:
-// - The pointers refer to constants.
-// - `RealFunction` is an atomic.
-unsafe impl Sync for EarlyHook {}
-
 impl EarlyHook {
-    pub(crate) const fn new<R: ReturnValue>(real: &'static RealFunction, name: &'static str) -> EarlyHook {
-        let missing = missing::<R> as extern "C-unwind" fn() -> R as *const ();
-        EarlyHook { real, name: name.as_ptr().cast(), missing }
+    /// `name` ends in NUL.
+    pub(crate) const fn new(real: &'static RealFunction, name: &'static str) -> EarlyHook {
+        let mut bytes = [0; MAX_EARLY_NAME];
+        let (head, _) = bytes.split_at_mut(name.len());
+        head.copy_from_slice(name.as_bytes());
+        EarlyHook { real, hash: lookup::hash(&bytes), name: bytes }
     }
 }
 
@@ -239,13 +254,23 @@ unsafe extern "C" {
 /// compiled are declared `early`.
 pub(crate) fn resolve_early() {
     let (mut at, stop) = (&raw const __start_miot_early, &raw const __stop_miot_early);
+    // SAFETY:
+    // - No other thread runs during constructors.
+    let objects = unsafe { lookup::Objects::behind() };
     while at < stop {
         // SAFETY:
         // - The linker places only `EarlyHook` values between the two symbols, and `at` is one of
         //   them.
         // - The name of an entry is NUL-terminated.
         unsafe {
-            (*at).real.resolve((*at).name, (*at).missing);
+            let name = (*at).name.as_ptr().cast();
+            let found =
+                objects.as_ref().map_or(std::ptr::null_mut(), |objects| objects.find(name, (*at).hash));
+            if found.is_null() {
+                (*at).real.look_up(name);
+            } else {
+                (*at).real.0.store(found, Relaxed);
+            }
             at = at.add(1);
         }
     }
@@ -284,11 +309,13 @@ macro_rules! hook_each {
 macro_rules! hook_one {
     ($early:tt $name:ident ($($arg:ident: $type:ty),*) -> $ret:ty) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
+        // All hooks together, so that a starting program touches few pages.
+        #[unsafe(link_section = ".text.startup")]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
             const NAME: &str = concat!(stringify!($name), "\0");
             #[unsafe(link_section = "miot_real")]
             static REAL: $crate::real::RealFunction = $crate::real::RealFunction::new();
-            $crate::real::hook_early! { $early REAL NAME $ret }
+            $crate::real::hook_early! { $early REAL NAME }
             // A separate function, because a call that returns here would make each call of the
             // hook save registers.
             #[cold]
@@ -321,10 +348,10 @@ macro_rules! hook_one {
 
 macro_rules! hook_early {
     ([] $($hook:tt)*) => {};
-    ([early] $real:ident $name:ident $ret:ty) => {
+    ([early] $real:ident $name:ident) => {
         #[used]
         #[unsafe(link_section = "miot_early")]
-        static EARLY: $crate::real::EarlyHook = $crate::real::EarlyHook::new::<$ret>(&$real, $name);
+        static EARLY: $crate::real::EarlyHook = $crate::real::EarlyHook::new(&$real, $name);
     };
 }
 

@@ -9,7 +9,8 @@ use crate::filter;
 use crate::path::{Path, PathArgument};
 use crate::real::ReturnValue;
 use miot_tracer::{
-    Caller, Completion, Ext, NONE, Op, RequestArgs, StartedRequest, cancel, end, end_with, flag,
+    Caller, Completion, Ext, NONE, Op, PackedRequest, RequestArgs, StartedRequest, cancel, end, end_with,
+    flag,
 };
 use std::ffi::{c_int, c_void};
 
@@ -38,7 +39,7 @@ pub(crate) fn on_fd<R: ReturnValue>(
 #[inline(always)]
 pub(crate) fn end_on(begun: StartedRequest, file: &Description, done: Completion) {
     match file.caller() {
-        Some(caller) if begun.is_outermost() => end_for(begun, done, caller),
+        Some(caller) if begun.is_outermost() => end_for(&PackedRequest::new(begun, done), caller),
         _ => _ = end(begun, done),
     }
 }
@@ -46,7 +47,8 @@ pub(crate) fn end_on(begun: StartedRequest, file: &Description, done: Completion
 /// Ends a request that was made on behalf of a thread.
 #[cold]
 #[inline(never)]
-fn end_for(begun: StartedRequest, done: Completion, caller: Caller) {
+fn end_for(request: &PackedRequest, caller: Caller) {
+    let (begun, done) = request.unpack();
     end_with(begun, done, &Ext { caller: Some(caller), ..Ext::default() });
 }
 
@@ -145,7 +147,7 @@ fn end_on_path(begun: StartedRequest, path_at: PathAt, arg: u64, result: i64) {
             return cancel(begun);
         }
         let done = Completion { length: arg, ..Completion::of(result) };
-        end_with(begun, done, &Ext { path1: path, ..Ext::default() });
+        miot_tracer::end_on_path(begun, done, path);
     });
 }
 

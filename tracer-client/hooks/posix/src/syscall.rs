@@ -17,7 +17,7 @@ mod arch {
     const NAME: &str = "syscall\0";
     #[used]
     #[unsafe(link_section = "miot_early")]
-    static EARLY: EarlyHook = EarlyHook::new::<Long>(&REAL, NAME);
+    static EARLY: EarlyHook = EarlyHook::new(&REAL, NAME);
 
     /// `SYS_io_pgetevents`.
     const PGETEVENTS: Long = 333;

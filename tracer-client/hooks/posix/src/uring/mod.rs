@@ -223,6 +223,12 @@ pub(crate) fn on_munmap(address: usize) {
     }
 }
 
+/// Returns whether the program has ever had a ring.
+#[inline(always)]
+pub(crate) fn is_used() -> bool {
+    ring::is_used()
+}
+
 /// Records the pending requests when the program ends.
 pub(crate) fn finish() {
     ring::finish();

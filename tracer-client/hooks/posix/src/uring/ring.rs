@@ -95,6 +95,12 @@ static ALL: [Ring; RINGS] = unsafe { std::mem::zeroed() };
 static USED: AtomicUsize = AtomicUsize::new(0);
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
+/// Returns whether any entry has ever been used.
+#[inline(always)]
+pub(super) fn is_used() -> bool {
+    USED.load(Relaxed) != 0
+}
+
 fn used() -> impl Iterator<Item = &'static Ring> {
     ALL.iter().take(USED.load(Acquire)).filter(|ring| ring.state.load(Acquire) == state::USED)
 }

@@ -210,11 +210,20 @@ impl Drop for Daemons {
     }
 }
 
+/// Environment of the log-server in its systemd unit.
+fn unit_environment() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let unit = include_str!("../../../deploy/systemd/miot-log-server.service");
+    unit.lines().filter_map(|line| line.strip_prefix("Environment=")?.split_once('='))
+}
+
 pub(crate) fn spawn(name: &str, dir: &Path, text: &str) -> Result<Child> {
     let file = dir.join(format!("{name}.toml"));
     std::fs::write(&file, text)?;
     let log = std::fs::File::create(dir.join(format!("{name}.log")))?;
     let mut command = Command::new(built(name)?);
+    if name == "log-server" {
+        command.envs(unit_environment());
+    }
     process::ends_with_us(&mut command)
         .arg("--config")
         .arg(&file)

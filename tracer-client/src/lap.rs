@@ -3,19 +3,24 @@
 //! The record that names a file can be overwritten while the file is still in use: a snapshot of a
 //! flight recorder would then show the file's requests without a path. A hook that names a file
 //! therefore stores the lap of the lane that contains the name ([`lane_lap`]), and names the file
-//! again with its next request after the lane has advanced by a quarter ([`is_lap_current`]). A
-//! lane that does not overwrite stays at its first lap; there the check costs a load and a
-//! comparison.
+//! again with its next request after the lane has advanced by a quarter ([`is_lap_current`]). Until
+//! a lane of the process overwrites, all lanes are at their first laps, and the check costs a load
+//! and a comparison.
 
 use crate::lane::{Lane, Producer};
 use crate::tls;
 use miot_proto::segment::{LANE_BYTES, MAX_LANES};
-use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
 
 const _: () = assert!(MAX_LANES.is_power_of_two() && LANE_BYTES.is_power_of_two());
 
 /// Laps by index of the lane in the lane table of its segment, modulo [`MAX_LANES`].
 static LAPS: [AtomicU16; MAX_LANES] = [const { AtomicU16::new(0) }; MAX_LANES];
+
+/// A lane of this process, or of one that it was forked from, has overwritten records. All laps are
+/// zero until then.
+#[unsafe(link_section = ".data.miot")]
+static OVERWRITES: AtomicBool = AtomicBool::new(false);
 
 /// Parts of a lap that are distinguished. Of a file in constant use, at most the last quarter of
 /// the retained records has no name.
@@ -27,6 +32,7 @@ fn lane_index(lane: *const Lane) -> usize {
 
 /// Updates the lap of a lane that has overwritten records.
 pub(crate) fn count_overwritten(lane: &Lane, producer: &Producer) {
+    OVERWRITES.store(true, Relaxed);
     let part = (producer.capacity() / LAP_PARTS).max(1);
     // Wraps: a name that is exactly 16384 laps old is taken as current until the next quarter.
     LAPS[lane_index(lane)].store((producer.tail() / part) as u16, Relaxed);
@@ -49,5 +55,5 @@ pub fn lane_lap() -> u32 {
 #[inline(always)]
 #[must_use]
 pub fn is_lap_current(lap: u32) -> bool {
-    LAPS[(lap >> 16) as usize & (MAX_LANES - 1)].load(Relaxed) == lap as u16
+    !OVERWRITES.load(Relaxed) || LAPS[(lap >> 16) as usize & (MAX_LANES - 1)].load(Relaxed) == lap as u16
 }

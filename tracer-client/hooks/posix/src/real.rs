@@ -361,3 +361,35 @@ pub(crate) use {hook, hook_each, hook_early, hook_one};
 pub(crate) type Offset = i64;
 /// `long`.
 pub(crate) type Long = c_long;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a test program the hooks are not exported, so that the loader finds libc's functions.
+    #[test]
+    fn early_functions_are_those_that_the_loader_finds() {
+        // SAFETY:
+        // - Nothing in this test program loads libraries.
+        let objects = unsafe { lookup::Objects::behind() }.unwrap();
+        let (mut at, stop) = (&raw const __start_miot_early, &raw const __stop_miot_early);
+        let (mut entries, mut found) = (0, 0);
+        while at < stop {
+            // SAFETY:
+            // - The linker places only `EarlyHook` values between the two symbols.
+            // - The name of an entry is NUL-terminated.
+            // - All objects stay loaded.
+            unsafe {
+                let name = (*at).name.as_ptr().cast::<c_char>();
+                let own = objects.find(name, (*at).hash);
+                if !own.is_null() {
+                    assert_eq!(own, libc::dlsym(libc::RTLD_DEFAULT, name), "{:?}", CStr::from_ptr(name));
+                    found += 1;
+                }
+                at = at.add(1);
+            }
+            entries += 1;
+        }
+        assert!(entries > 30 && found > entries * 9 / 10, "{found} of {entries}");
+    }
+}

@@ -44,7 +44,10 @@ END
     nginx -c "$PWD/conf" -e "$PWD/errors" -s reopen
     nginx -c "$PWD/conf" -e "$PWD/errors" -s reload
     wait "$load"
-    grep -E 'Non-2xx|Socket errors' load || echo "no request failed"
+    # The reload closes kept-alive connections between two requests; wrk counts each as a read error
+    # and connects again. How many there are depends on the moment, so their number is left out.
+    sed -nE '/Non-2xx|Socket errors/ s/read [0-9]+, //p; /Non-2xx/p' load
+    awk '/requests in/ { print ($1 > 0 ? "requests were served" : "no request was served") }' load
     nginx -c "$PWD/conf" -e "$PWD/errors" -s quit
     while [ -e pid ]; do sleep 0.05; done
     cat access.1 access | grep -v 'GET /sub/file4096 ' | awk '{ print $7, $9, $10 }' | sort

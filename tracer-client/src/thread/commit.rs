@@ -111,15 +111,19 @@ pub(super) fn commit(
     write_ext: impl FnOnce(&Producer, &[Slot]),
 ) -> bool {
     let thread = tls::thread();
-    // SAFETY: dereferencing `thread` and calling `Thread::lane` requires
-    // - `thread` is the calling thread's own block, which lives as long as the thread;
-    // - no signal handler changes the state at the same time: `BUSY` keeps handlers out;
-    // - the thread has a lane: an empty producer has no space, so `can_commit_fast` has returned
-    //   false.
+    // SAFETY: dereferencing `thread` and calling `commit_slow` requires
+    // - `thread` is the calling thread's own block, which lives as long as the thread.
     unsafe {
         if end_ticks.is_some() || !(*thread).can_commit_fast(begun.request, slots) {
             return commit_slow(thread, kind, &PackedRequest::new(begun, done), slots, end_ticks, write_ext);
         }
+    }
+    // SAFETY: dereferencing `thread` and calling `Thread::lane` requires
+    // - `thread` is the calling thread's own block, which lives as long as the thread;
+    // - no signal handler changes the state at the same time: `BUSY` keeps handlers out;
+    // - the thread has a lane: an empty producer has no space, so `can_commit_fast` would have
+    //   returned false.
+    unsafe {
         (*thread).slow_path = slow_path::BUSY;
         compiler_fence(SeqCst);
         let (lane, ring) = (*thread).lane();

@@ -326,35 +326,37 @@ pub fn begin_enclosing_on(op: Op, args: RequestArgs) -> Option<StartedRequest> {
 #[inline(always)]
 fn begin_request<const ENCLOSES: bool>(op: Op, args: Option<&RequestArgs>) -> Option<StartedRequest> {
     let thread = tls::thread();
-    // SAFETY: dereferencing `thread` and its lane requires
-    // - `thread` is the calling thread's own block, which lives as long as the thread;
-    // - no other reference to it is live: a signal handler that interrupts leaves the state
-    //   consistent, and `prepare` takes the raw pointer;
-    // - `lane` points into this process's segment: `can_begin_fast` or `prepare` has returned true.
-    unsafe {
+    // SAFETY: dereferencing `thread` and calling `prepare` requires
+    // - `thread` is the calling thread's own block, which lives as long as the thread.
+    let fast = unsafe {
         let fast = (*thread).can_begin_fast(op);
         if !fast && ((*thread).skips(op) || !prepare(thread, Purpose::Request(op))) {
             return None;
         }
-        let thread = &mut *thread;
-        let (next, wrapped) = thread.request.overflowing_add(1);
-        let request = next + u32::from(wrapped);
-        thread.request = request;
-        let enclosing = thread.enclosing;
-        let begin = if fast { counter() } else { ticks() };
-        let lane = &*thread.lane;
-        if ENCLOSES && enclosing == 0 {
-            lane.in_flight.clear();
-            lane.enclosing.show(in_flight::word(op, request, None), begin, args);
-        } else {
-            let tail = thread.producer.tail();
-            lane.in_flight.show(in_flight::word(op, request, Some(tail)), begin, args);
-        }
-        if ENCLOSES {
-            thread.push_parent(op, request);
-        }
-        Some(StartedRequest { op, request, enclosing, begin })
+        fast
+    };
+    // SAFETY: a reference to `thread` and to its lane requires
+    // - `thread` is the calling thread's own block, which lives as long as the thread;
+    // - no other reference to it is live: a signal handler that interrupts leaves the state
+    //   consistent;
+    // - `lane` points into this process's segment: `can_begin_fast` or `prepare` has returned true.
+    let (thread, lane) = unsafe { (&mut *thread, &*(*thread).lane) };
+    let (next, wrapped) = thread.request.overflowing_add(1);
+    let request = next + u32::from(wrapped);
+    thread.request = request;
+    let enclosing = thread.enclosing;
+    let begin = if fast { counter() } else { ticks() };
+    if ENCLOSES && enclosing == 0 {
+        lane.in_flight.clear();
+        lane.enclosing.show(in_flight::word(op, request, None), begin, args);
+    } else {
+        let tail = thread.producer.tail();
+        lane.in_flight.show(in_flight::word(op, request, Some(tail)), begin, args);
     }
+    if ENCLOSES {
+        thread.push_parent(op, request);
+    }
+    Some(StartedRequest { op, request, enclosing, begin })
 }
 
 /// Cancels a request that is not recorded after all. It is no longer shown as in flight.

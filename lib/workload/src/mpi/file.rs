@@ -66,8 +66,7 @@ impl SharedFile {
         let (mut blocks_type, mut view) = (0, 0);
         // SAFETY:
         // - `lengths` and `begins` have `blocks` elements and outlive the calls;
-        // - each handle was created by a call before, and is freed once;
-        // - the name of the data representation is a C string.
+        // - each handle was created by a call before.
         unsafe {
             let code = (functions.type_create_hindexed)(
                 blocks,
@@ -81,6 +80,11 @@ impl SharedFile {
                 (functions.type_create_resized)(blocks_type, 0, type_extent.max(1) as i64, &raw mut view);
             mpi.check("MPI_Type_create_resized", code)?;
             mpi.check("MPI_Type_commit", (functions.type_commit)(&raw mut view))?;
+        }
+        // SAFETY:
+        // - the file and both types are valid handles, and each type is freed once;
+        // - the name of the data representation is a C string.
+        unsafe {
             let code = (functions.file_set_view)(
                 self.handle,
                 first as i64,

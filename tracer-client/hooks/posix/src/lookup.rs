@@ -201,7 +201,7 @@ impl Symbols {
         // SAFETY:
         // - The tables of a loaded object have the form that their format prescribes: a header of
         //   four words, the words of the filter, a bucket each, and chains that end in an odd hash.
-        unsafe {
+        let (chains, first, mut index) = unsafe {
             let [buckets, first, words, shift] = self.hashes.cast::<[u32; 4]>().read();
             let filter = self.hashes.add(4).cast::<u64>();
             let word = filter.add(((hash / 64) & (words - 1)) as usize).read();
@@ -209,29 +209,35 @@ impl Symbols {
                 return Found::Nothing;
             }
             let bucket = filter.add(words as usize).cast::<u32>();
-            let chains = bucket.add(buckets as usize);
-            let mut index = bucket.add((hash % buckets) as usize).read();
-            if index < first {
-                return Found::Nothing;
-            }
-            loop {
+            (bucket.add(buckets as usize), first, bucket.add((hash % buckets) as usize).read())
+        };
+        if index < first {
+            return Found::Nothing;
+        }
+        loop {
+            // SAFETY:
+            // - `index` is in the chain of the bucket: the last entry of a chain ends the loop.
+            // - The tables of symbols and versions have an entry for each index of a chain, and
+            //   that of a symbol has the offset of its name, a C string.
+            let (chained, symbol, is_found) = unsafe {
                 let chained = chains.add((index - first) as usize).read();
                 let symbol = &*self.symbols.add(index as usize);
-                if chained | 1 == hash | 1
+                let is_found = chained | 1 == hash | 1
                     && symbol.section != 0
                     && self.versions.add(index as usize).read() & HIDDEN_VERSION == 0
-                    && libc::strcmp(self.names.add(symbol.name as usize), name) == 0
-                {
-                    return match self.is_libc && symbol.info & 15 == FUNCTION {
-                        true => Found::Function((self.base + symbol.value) as *mut c_void),
-                        false => Found::Other,
-                    };
-                }
-                if chained & 1 != 0 {
-                    return Found::Nothing;
-                }
-                index += 1;
+                    && libc::strcmp(self.names.add(symbol.name as usize), name) == 0;
+                (chained, symbol, is_found)
+            };
+            if is_found {
+                return match self.is_libc && symbol.info & 15 == FUNCTION {
+                    true => Found::Function((self.base + symbol.value) as *mut c_void),
+                    false => Found::Other,
+                };
             }
+            if chained & 1 != 0 {
+                return Found::Nothing;
+            }
+            index += 1;
         }
     }
 }

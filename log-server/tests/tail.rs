@@ -11,10 +11,10 @@ use miot_proto::wire::Message;
 use miot_trace_store::schema;
 use std::time::Duration;
 use support::random::{Random, seed};
-use support::{Node, Peer, Record, Row, Server, Trace, open, read, rows, status, tail, tail_since};
+use support::{Node, Peer, Record, Server, Trace, TraceRow, open, read, rows, status, tail, tail_since};
 
 /// Receives batches of rows until there are at least `count` rows.
-async fn receive(peer: &mut Peer, count: usize) -> Vec<Row> {
+async fn receive(peer: &mut Peer, count: usize) -> Vec<TraceRow> {
     let mut out = Vec::new();
     while out.len() < count {
         match peer.receive().await {
@@ -143,8 +143,8 @@ async fn reader_that_does_not_read_is_cut_off() {
 const LAST: i64 = 1 << 40;
 
 /// Receives all rows up to the last event.
-async fn receive_all(mut peer: Peer) -> Vec<Row> {
-    let mut out: Vec<Row> = Vec::new();
+async fn receive_all(mut peer: Peer) -> Vec<TraceRow> {
+    let mut out: Vec<TraceRow> = Vec::new();
     while out.last().is_none_or(|row| row.time < LAST) {
         match peer.receive().await {
             Some(Message::Rows { arrow }) => {
@@ -158,18 +158,18 @@ async fn receive_all(mut peer: Peer) -> Vec<Row> {
     out
 }
 
-fn key(row: &Row) -> (i64, u64, u64) {
+fn key(row: &TraceRow) -> (i64, u64, u64) {
     (row.time, row.stream, row.seq)
 }
 
 /// Values of a row that are equal in the trace and at readers.
-fn identity(row: &Row) -> ((i64, u64, u64), u16, Option<String>) {
+fn identity(row: &TraceRow) -> ((i64, u64, u64), u16, Option<String>) {
     (key(row), row.flags, row.path.clone())
 }
 
 /// Asserts that a reader received the rows of the trace from `since` on, each once, in the order of
 /// the trace except for late rows.
-fn judge(got: &[Row], trace: &Trace, since: i64) {
+fn judge(got: &[TraceRow], trace: &Trace, since: i64) {
     let mut expected: Vec<_> = trace.rows().iter().filter(|r| r.time >= since).map(identity).collect();
     let mut found: Vec<_> = got.iter().map(identity).collect();
     let on_time: Vec<_> = got.iter().filter(|r| r.flags & flag::LATE == 0).map(key).collect();
@@ -260,7 +260,7 @@ async fn earlier_and_live_rows_join_without_gap_or_repeat() {
     let trace = server.finish().await;
     println!("{} readers, {} rows", got.len(), trace.rows().len());
     got.iter().for_each(|(since, rows)| judge(rows, &trace, *since));
-    let wanted = |r: &&Row| {
+    let wanted = |r: &&TraceRow| {
         let path = r.path.as_deref().is_some_and(|path| path <= "/f4");
         r.time >= time / 2 && r.op == "open" && r.node == "a" && path
     };

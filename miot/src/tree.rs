@@ -3,8 +3,8 @@
 use crate::filter::Matcher;
 use arrow_array::RecordBatch;
 use miot_trace_events::text::{LineHead, LineTail};
+use miot_trace_events::{EventRow, Linker, MissingColumn, NodeNumbers, Request, Tree};
 use miot_trace_events::{Format, row};
-use miot_trace_events::{Linker, MissingColumn, NodeNumbers, Request, Row, Tree};
 use miot_trace_store::Corrections;
 use std::io::Write;
 
@@ -63,7 +63,7 @@ impl<W: Write> Trees<W> {
         let columns = row::columns(batch)?;
         let nodes = self.nodes.column(batch).ok_or(MissingColumn { name: "node" })?;
         for i in 0..batch.num_rows() {
-            let mut row = Row::of(&columns, i);
+            let mut row = EventRow::of(&columns, i);
             if let Some(corrections) = &self.node_times {
                 row.use_node_time(corrections);
             }

@@ -5,7 +5,7 @@ use crate::align::{Step, align};
 use crate::fact::{Fact, is_excluded};
 use crate::rules::{Rule, strace_alone, trace_alone};
 use crate::strace::{Seen, Witness};
-use crate::trace::Row;
+use crate::trace::PrintedEvent;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 
@@ -39,7 +39,7 @@ pub struct Unsteady<'a> {
 
 /// Compares both observations. Threads are matched by their requests, because their ids differ.
 #[must_use]
-pub fn compare(witness: &Witness, rows: &[Row], unsteady: Unsteady<'_>) -> Verdict {
+pub fn compare(witness: &Witness, rows: &[PrintedEvent], unsteady: Unsteady<'_>) -> Verdict {
     let rename = unsteady.rename;
     let mut verdict = Verdict::default();
     let stdio = stdio_paths(rows, rename);
@@ -177,7 +177,7 @@ fn pair(left: &[(u32, Vec<Seen>)], right: &[(u32, Vec<Fact>)]) -> Vec<(Option<us
 }
 
 /// Files that the program used through `FILE *`.
-fn stdio_paths(rows: &[Row], rename: Rename<'_>) -> HashSet<Vec<u8>> {
+fn stdio_paths(rows: &[PrintedEvent], rename: Rename<'_>) -> HashSet<Vec<u8>> {
     let paths = rows.iter().filter(|row| row.layer == "stdio").filter_map(|row| row.path.as_deref());
     paths.map(|path| rename(path.as_bytes())).collect()
 }
@@ -190,7 +190,7 @@ fn is_stream_io(fact: &Fact, stdio: &HashSet<Vec<u8>>) -> bool {
 }
 
 /// Compares directory entries: `readdir` returns one entry, the kernel delivers many at once.
-fn directories(witness: &Witness, rows: &[Row], rename: Rename<'_>, verdict: &mut Verdict) {
+fn directories(witness: &Witness, rows: &[PrintedEvent], rename: Rename<'_>, verdict: &mut Verdict) {
     let mut handed_out: HashMap<Vec<u8>, u64> = HashMap::new();
     let mut scanned: HashSet<Vec<u8>> = HashSet::new();
     // A program that stops early leaves entries unread that the kernel has delivered.
@@ -229,7 +229,7 @@ fn directories(witness: &Witness, rows: &[Row], rename: Rename<'_>, verdict: &mu
 /// Compares bytes per file: the bytes of stream calls must arrive in system calls.
 fn streams(
     witness: &Witness,
-    rows: &[Row],
+    rows: &[PrintedEvent],
     stdio: &HashSet<Vec<u8>>,
     unsteady: Unsteady<'_>,
     verdict: &mut Verdict,
@@ -276,7 +276,7 @@ fn streams(
     }
 }
 
-impl Row {
+impl PrintedEvent {
     fn fact_path(&self, rename: Rename<'_>) -> Option<Vec<u8>> {
         self.path.as_deref().map(|path| rename(&crate::fact::normal_path(b"/", path.as_bytes())))
     }
@@ -298,10 +298,10 @@ mod tests {
 2 openat(-100<\\x2f\\x77>, \"\\x2f\\x6c\\x2f\\x78\\x2e\\x73\\x6f\", 0x0) = 3<\\x2f\\x6c\\x2f\\x78\\x2e\\x73\\x6f>
 ";
 
-    fn row(tid: u32, op: &str, path: &str, numbers: [Option<i64>; 3], result: i64) -> Row {
+    fn row(tid: u32, op: &str, path: &str, numbers: [Option<i64>; 3], result: i64) -> PrintedEvent {
         let [offset, length, arg] = numbers;
         let layer = "posix".to_owned();
-        Row {
+        PrintedEvent {
             tid,
             layer,
             op: op.into(),
@@ -310,11 +310,11 @@ mod tests {
             length,
             arg,
             result,
-            ..Row::default()
+            ..PrintedEvent::default()
         }
     }
 
-    fn rows() -> Vec<Row> {
+    fn rows() -> Vec<PrintedEvent> {
         let none = [None, None, None];
         let mut rows = vec![
             row(71, "open", "/w/a", [None, None, Some(0x42 | 0o600 << 32)], 3),
@@ -329,7 +329,7 @@ mod tests {
         rows
     }
 
-    fn wrong(rows: &[Row]) -> Vec<String> {
+    fn wrong(rows: &[PrintedEvent]) -> Vec<String> {
         let witness = crate::strace::witness(STRACE, b"/w", &|_| 0).unwrap();
         let unsteady =
             Unsteady { rename: &<[u8]>::to_vec, files: &[], descriptors: false, inline_characters: false };
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn every_difference_is_noticed() {
-        type Mutation = fn(&mut Vec<Row>);
+        type Mutation = fn(&mut Vec<PrintedEvent>);
         let mutants: [(&str, Mutation); 11] = [
             ("an event is missing", |rows| _ = rows.remove(1)),
             ("an event is there twice", |rows| rows.insert(1, rows[1].clone())),

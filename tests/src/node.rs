@@ -3,7 +3,7 @@
 use crate::built::built;
 use crate::daemons::{client, free_port, server, started};
 use crate::process::{Background, Ended, run, signal_id, until};
-use crate::trace::Row;
+use crate::trace::PrintedEvent;
 use crate::traced::{assert_good, events};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -121,7 +121,7 @@ impl Node {
 
     /// Events in the trace so far.
     #[must_use]
-    pub fn so_far(&self) -> Vec<Row> {
+    pub fn so_far(&self) -> Vec<PrintedEvent> {
         // This file is the last one that a new trace directory gets.
         if self.trace.join("miot-trace.json").exists() { events(&self.trace) } else { Vec::new() }
     }
@@ -130,7 +130,7 @@ impl Node {
     ///
     /// # Panics
     /// If a daemon ends with an error or the check finds a problem.
-    pub fn end(self) -> Vec<Row> {
+    pub fn end(self) -> Vec<PrintedEvent> {
         self.client.end();
         self.server.end();
         assert_good(&self.trace);

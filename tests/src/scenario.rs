@@ -34,22 +34,22 @@ impl std::fmt::Debug for Scenario {
 
 /// Directories of a scenario and of its results.
 #[derive(Debug)]
-pub struct Place {
+pub struct ScenarioDirs {
     /// Working directory of the program.
     pub work: PathBuf,
     /// Directory beside it for traces and the output of strace.
     pub evidence: PathBuf,
 }
 
-impl Place {
+impl ScenarioDirs {
     /// Creates empty directories of this name.
     ///
     /// # Panics
     /// If they cannot be created.
     #[must_use]
-    pub fn new(name: &str) -> Place {
+    pub fn new(name: &str) -> ScenarioDirs {
         let top = fresh(name);
-        let place = Place { work: top.join("work"), evidence: top.join("evidence") };
+        let place = ScenarioDirs { work: top.join("work"), evidence: top.join("evidence") };
         fs::create_dir_all(&place.work).unwrap_or_else(|e| panic!("{}: {e}", place.work.display()));
         fs::create_dir_all(&place.evidence).unwrap_or_else(|e| panic!("{}: {e}", place.evidence.display()));
         place

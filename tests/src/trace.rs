@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
+pub struct PrintedEvent {
     /// Completion time, nanoseconds since 1970.
     pub time: i64,
     /// Duration, nanoseconds.
@@ -69,16 +69,16 @@ pub struct Row {
 ///
 /// # Errors
 /// The first line that is not an event.
-pub fn rows(text: &str) -> Result<Vec<Row>, String> {
+pub fn rows(text: &str) -> Result<Vec<PrintedEvent>, String> {
     text.lines().map(|line| row(line).ok_or_else(|| format!("not an event: {line}"))).collect()
 }
 
-fn row(line: &str) -> Option<Row> {
+fn row(line: &str) -> Option<PrintedEvent> {
     let value: Value = serde_json::from_str(line).ok()?;
     let int = |name: &str| value.get(name).and_then(Value::as_i64);
     let unsigned = |name: &str| value.get(name).and_then(Value::as_u64);
     let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-    Some(Row {
+    Some(PrintedEvent {
         time: nanoseconds(&text("time")?)?,
         duration: int("duration")?,
         node: text("node")?,
@@ -127,7 +127,7 @@ pub fn nanoseconds(text: &str) -> Option<i64> {
     Some(seconds * 1_000_000_000 + part(20, 29)?)
 }
 
-impl Row {
+impl PrintedEvent {
     /// Returns the request in the form of strace's. `None` for an event that is not a system call
     /// of its own.
     #[must_use]

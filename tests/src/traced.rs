@@ -2,7 +2,7 @@
 
 use crate::built::built;
 use crate::process::{Ended, run};
-use crate::trace::{Row, rows};
+use crate::trace::{PrintedEvent, rows};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +26,7 @@ pub fn traced<S: AsRef<OsStr>>(directory: &Path, trace: &Path, words: &[S]) -> E
 /// # Panics
 /// If `miot cat` fails or prints a line that is not an event.
 #[must_use]
-pub fn events(trace: &Path) -> Vec<Row> {
+pub fn events(trace: &Path) -> Vec<PrintedEvent> {
     let cat = run(Command::new(&built().miot).args(["cat", "--format", "json"]).arg(trace)).success();
     rows(&cat.stdout).unwrap_or_else(|e| panic!("{e}"))
 }

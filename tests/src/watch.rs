@@ -4,7 +4,7 @@
 use crate::built::built;
 use crate::judge::{Key, Placed};
 use crate::process::Background;
-use crate::trace::{Row, rows};
+use crate::trace::{PrintedEvent, rows};
 use miot_proto::event::flag;
 use rustix::process::Signal;
 use std::collections::{HashMap, HashSet};
@@ -77,7 +77,13 @@ impl Watch {
         count
     }
 
-    fn connection(&self, rows: &[Row], stored: &HashMap<(u64, u64), &Placed>, trace: &[Placed], whole: bool) {
+    fn connection(
+        &self,
+        rows: &[PrintedEvent],
+        stored: &HashMap<(u64, u64), &Placed>,
+        trace: &[Placed],
+        whole: bool,
+    ) {
         let (mut last, mut first): (Option<Key>, Option<Key>) = (None, None);
         let (mut streams, mut seen): (HashMap<u64, u64>, HashSet<(u64, u64)>) = Default::default();
         for row in rows {

@@ -7,7 +7,7 @@ use miot_tests::mpi::Mpi;
 use miot_tests::process::{Ended, run, until};
 use miot_tests::test_dir::fresh;
 use miot_tests::tmpfs::with_tmpfs;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{events, traced};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -114,7 +114,7 @@ fn phases_lie_in_one_file() {
         let _ = traced(&dir, &trace, &words).success();
         let all = events(&trace);
         let requests = |op: &str, length: i64| -> Vec<i64> {
-            let of = |row: &&Row| row.op == op && row.length == Some(length);
+            let of = |row: &&PrintedEvent| row.op == op && row.length == Some(length);
             all.iter().filter(of).filter_map(|row| row.offset).collect()
         };
         let (op, times) = match operation {
@@ -127,8 +127,9 @@ fn phases_lie_in_one_file() {
         assert_eq!(requests(op, PIECE), expected, "{operation} {lines}");
         let filled = if op == "pread" { begins.as_slice() } else { &[] };
         assert_eq!(requests("pwrite", 2 * PIECE), filled, "{lines}");
-        let is_removal =
-            |row: &&Row| row.op == "unlink" && row.path.as_ref().is_some_and(|path| path.ends_with("/file"));
+        let is_removal = |row: &&PrintedEvent| {
+            row.op == "unlink" && row.path.as_ref().is_some_and(|path| path.ends_with("/file"))
+        };
         assert_eq!(all.iter().filter(is_removal).count(), files, "{lines}");
     }
     assert!(is_empty(&target));

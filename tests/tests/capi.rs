@@ -6,7 +6,7 @@
 use miot_tests::built::{built, root};
 use miot_tests::process::run;
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{command, events};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,8 +33,9 @@ fn example() -> PathBuf {
 
 /// Checks that the trace has the example's requests: eight writes, a failing one, the note, the
 /// file.
-fn check(rows: &[Row]) {
-    let writes: Vec<&Row> = rows.iter().filter(|row| row.layer == "client" && row.op == "write").collect();
+fn check(rows: &[PrintedEvent]) {
+    let writes: Vec<&PrintedEvent> =
+        rows.iter().filter(|row| row.layer == "client" && row.op == "write").collect();
     let facts: Vec<_> =
         writes.iter().map(|row| (row.offset.unwrap(), row.length.unwrap(), row.result)).collect();
     let mut expected: Vec<_> = (0..8).map(|block| (block * 8, 8, 8)).collect();
@@ -47,7 +48,7 @@ fn check(rows: &[Row]) {
     assert!(rows.iter().any(|row| row.layer == "app" && row.path.as_deref() == Some("checkpoint begins")));
 }
 
-fn trace(place: &Path, program: &Path, library: Option<&Path>) -> Vec<Row> {
+fn trace(place: &Path, program: &Path, library: Option<&Path>) -> Vec<PrintedEvent> {
     let words = [program.to_path_buf(), place.join("served")];
     let mut miot = command(place, &place.join("trace"), &words);
     if let Some(library) = library {
@@ -135,8 +136,8 @@ fn requests_inside_a_client_request_name_it() {
     // The preloaded hook shares its lanes with the shared library, so both layers are one producer.
     let mut writes = 0;
     for write in rows.iter().filter(|row| row.layer == "client" && row.op == "write" && row.result == 8) {
-        let inner = |row: &&Row| row.stream == write.stream && row.enclosing == Some(write.request);
-        let inner: Vec<&Row> = rows.iter().filter(inner).collect();
+        let inner = |row: &&PrintedEvent| row.stream == write.stream && row.enclosing == Some(write.request);
+        let inner: Vec<&PrintedEvent> = rows.iter().filter(inner).collect();
         let [pwrite] = inner[..] else { panic!("{write:?} encloses {inner:?}") };
         assert_eq!((pwrite.layer.as_str(), pwrite.op.as_str()), ("posix", "pwrite"));
         assert_eq!((pwrite.offset, pwrite.length, pwrite.result), (write.offset, write.length, write.result));
@@ -188,7 +189,7 @@ fn each_pointer_may_be_null() {
     let of = |layer: &str, op: &str| rows.iter().filter(|row| row.layer == layer && row.op == op).count();
     assert_eq!((of("client", "write"), of("client", "open"), of("client", "close")), (10, 1, 1), "{rows:#?}");
     assert_eq!((of("app", "note"), of("app", "debug")), (2, 2));
-    let nothing_said = |row: &&Row| (row.offset, row.length, row.result) == (None, None, 0);
+    let nothing_said = |row: &&PrintedEvent| (row.offset, row.length, row.result) == (None, None, 0);
     assert_eq!(rows.iter().filter(|row| row.op == "write").filter(nothing_said).count(), 5);
 }
 

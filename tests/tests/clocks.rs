@@ -16,7 +16,7 @@ use miot_tests::delaying::{Delaying, Delays};
 use miot_tests::process::{Background, run, until};
 use miot_tests::random::number;
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::{Row, rows};
+use miot_tests::trace::{PrintedEvent, rows};
 use miot_tests::traced::{assert_good, events};
 use miot_trace_store::{Corrections, Reader, Table};
 use rustix::process::Signal;
@@ -150,14 +150,14 @@ struct Found {
 
 /// Checks the writes of a round, in the order in which they must have completed.
 fn check_turns(
-    rows: &[Row],
+    rows: &[PrintedEvent],
     round: usize,
     nodes: [&Node; 2],
     stated_of: &HashMap<String, Vec<Piece>>,
 ) -> Found {
     let writes = |node: &Node, pipe: &str| {
         let name = format!("/{pipe}{round}.log");
-        let is = |row: &&Row| {
+        let is = |row: &&PrintedEvent| {
             row.node == node.name
                 && row.op == "pwrite"
                 && row.path.as_deref().is_some_and(|p| p.ends_with(&name))
@@ -166,10 +166,10 @@ fn check_turns(
     };
     let (there, back) = (writes(nodes[1], "there"), writes(nodes[0], "back"));
     assert_eq!((there.len(), back.len()), (TURNS, TURNS), "writes of round {round}");
-    let chain: Vec<&Row> = there.iter().zip(&back).flat_map(|(a, b)| [*a, *b]).collect();
+    let chain: Vec<&PrintedEvent> = there.iter().zip(&back).flat_map(|(a, b)| [*a, *b]).collect();
     let mut found = Found::default();
     for pair in chain.windows(2) {
-        let uncertain = |row: &Row| stated(&stated_of[&row.node], row.time).uncertainty;
+        let uncertain = |row: &PrintedEvent| stated(&stated_of[&row.node], row.time).uncertainty;
         let (swapped_by, both) = (pair[0].time - pair[1].time, uncertain(pair[0]) + uncertain(pair[1]));
         assert!(swapped_by <= both, "{swapped_by} ns against the order, {both} ns stated: {pair:?}");
         found.pairs += 1;
@@ -187,7 +187,7 @@ fn finish(
     nodes: &mut [Node],
     trace: &Path,
     boot: i64,
-) -> (Vec<Row>, HashMap<String, Vec<Piece>>) {
+) -> (Vec<PrintedEvent>, HashMap<String, Vec<Piece>>) {
     nodes.iter_mut().for_each(Node::stop);
     server.end();
     let stated = pieces(trace);
@@ -196,7 +196,12 @@ fn finish(
 
 /// Checks everything in the trace of these nodes except the order of turns. Prints the quality of
 /// the estimated errors.
-fn check_trace(trace: &Path, nodes: &[Node], stated_of: &HashMap<String, Vec<Piece>>, boot: i64) -> Vec<Row> {
+fn check_trace(
+    trace: &Path,
+    nodes: &[Node],
+    stated_of: &HashMap<String, Vec<Piece>>,
+    boot: i64,
+) -> Vec<PrintedEvent> {
     assert_good(trace);
     let merged = events(trace);
     assert!(merged.is_sorted_by_key(|row| row.time), "ordered by completion time");
@@ -246,9 +251,9 @@ fn check_trace(trace: &Path, nodes: &[Node], stated_of: &HashMap<String, Vec<Pie
 }
 
 /// Returns the share of a node's events whose error is covered by three times the estimated error.
-fn covered(merged: &[Row], own: &[Row], node: &Node, claims: &[Piece], boot: i64) -> f64 {
+fn covered(merged: &[PrintedEvent], own: &[PrintedEvent], node: &Node, claims: &[Piece], boot: i64) -> f64 {
     let errors = merged.iter().zip(own).filter(|(row, _)| row.node == node.name);
-    let is_covered = |(row, own): (&Row, &Row)| {
+    let is_covered = |(row, own): (&PrintedEvent, &PrintedEvent)| {
         let estimated = stated(claims, row.time).estimated_error;
         (row.time - node.truth(own.time, boot)).abs() <= 3 * estimated + SLACK
     };
@@ -257,7 +262,7 @@ fn covered(merged: &[Row], own: &[Row], node: &Node, claims: &[Piece], boot: i64
 }
 
 /// Returns the trace with the nodes' own times.
-fn own_times(trace: &Path) -> Vec<Row> {
+fn own_times(trace: &Path) -> Vec<PrintedEvent> {
     let mut cat = Command::new(&built().miot);
     let cat = run(cat.args(["cat", "--node-time", "--format", "json"]).arg(trace)).success();
     rows(&cat.stdout).unwrap()

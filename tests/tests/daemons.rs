@@ -9,7 +9,7 @@ use miot_tests::daemons::{client, free_port, preloaded, server};
 use miot_tests::process::{Background, run, until};
 use miot_tests::steered::Steered;
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::{Row, rows};
+use miot_tests::trace::{PrintedEvent, rows};
 use miot_tests::traced::{assert_good, events};
 use rustix::process::Signal;
 use std::collections::HashSet;
@@ -30,15 +30,16 @@ fn copy(place: &Path, name: &str, dir: &Path, blocks: usize) {
 }
 
 /// Rows of all complete lines printed so far.
-fn printed(tail: &Background) -> Vec<Row> {
+fn printed(tail: &Background) -> Vec<PrintedEvent> {
     let text = tail.printed();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     rows(whole).unwrap()
 }
 
 /// Number of writes of a node to the file of this name.
-fn writes(rows: &[Row], node: &str, name: &str) -> usize {
-    let to = |row: &&Row| row.path.as_deref().is_some_and(|path| path.ends_with(&format!("/{name}")));
+fn writes(rows: &[PrintedEvent], node: &str, name: &str) -> usize {
+    let to =
+        |row: &&PrintedEvent| row.path.as_deref().is_some_and(|path| path.ends_with(&format!("/{name}")));
     rows.iter().filter(to).filter(|row| row.node == node && row.op == "write" && row.result == 512).count()
 }
 

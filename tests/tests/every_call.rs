@@ -9,7 +9,7 @@ use miot_tests::built::built;
 use miot_tests::compile::compile;
 use miot_tests::process::run;
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{events, traced};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -68,7 +68,7 @@ fn steady(notes: &[Vec<String>]) -> Vec<Vec<String>> {
     notes
 }
 
-fn said(row: &Row) -> Vec<String> {
+fn said(row: &PrintedEvent) -> Vec<String> {
     let number = |n: Option<i64>| n.map_or("-".to_owned(), |n| n.to_string());
     let path = |p: &Option<String>| p.clone().unwrap_or("-".to_owned());
     vec![

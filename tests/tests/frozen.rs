@@ -14,7 +14,7 @@ use miot_tests::process::{Background, run, until};
 use miot_tests::proxy::Proxy;
 use miot_tests::random::Random;
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -54,7 +54,7 @@ impl Node {
     }
 
     /// Stops both daemons and returns the events. None is late, and none is older than a watermark.
-    fn end(self) -> Vec<Row> {
+    fn end(self) -> Vec<PrintedEvent> {
         self.client.end();
         self.server.end();
         let seen = self.proxy.seen();

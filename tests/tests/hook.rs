@@ -6,22 +6,22 @@
 use miot_tests::compile::compile;
 use miot_tests::process::{Ended, run};
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, command, events};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-struct Place {
+struct SemanticsDirs {
     top: PathBuf,
     program: PathBuf,
 }
 
-impl Place {
-    fn new(name: &str) -> Place {
+impl SemanticsDirs {
+    fn new(name: &str) -> SemanticsDirs {
         let top = fresh(&format!("hook-{name}"));
         let program = compile(&top, "semantics", &["semantics.c"], &[]);
-        Place { top, program }
+        SemanticsDirs { top, program }
     }
 
     fn work(&self) -> PathBuf {
@@ -32,7 +32,7 @@ impl Place {
     }
 
     /// Runs `semantics CASE` without and with the hook, and compares the visible results.
-    fn same(&self, case: &str, environment: &[(&str, &str)]) -> (Ended, Vec<Row>) {
+    fn same(&self, case: &str, environment: &[(&str, &str)]) -> (Ended, Vec<PrintedEvent>) {
         let without = run(Command::new(&self.program)
             .arg(case)
             .current_dir(self.work())
@@ -47,20 +47,21 @@ impl Place {
     }
 }
 
-fn writes(rows: &[Row], name: &str) -> usize {
-    let named = |row: &&Row| row.path.as_deref().is_some_and(|path| path.ends_with(&format!("/{name}")));
+fn writes(rows: &[PrintedEvent], name: &str) -> usize {
+    let named =
+        |row: &&PrintedEvent| row.path.as_deref().is_some_and(|path| path.ends_with(&format!("/{name}")));
     rows.iter().filter(named).filter(|row| row.op == "write" && row.result == 1).count()
 }
 
 #[test]
 fn return_values_and_errno_are_unchanged() {
-    let (_, rows) = Place::new("errno").same("errno", &[]);
+    let (_, rows) = SemanticsDirs::new("errno").same("errno", &[]);
     assert!(rows.iter().any(|row| row.result == -i64::from(libc::EBADF)));
 }
 
 #[test]
 fn fork_vfork_exec_spawn_exit_and_kill_are_unchanged() {
-    let (_, rows) = Place::new("children").same("children", &[]);
+    let (_, rows) = SemanticsDirs::new("children").same("children", &[]);
     for name in ["forked", "left", "killed", "vforked", "parent", "spawned", "grandchild", "executed"] {
         assert_eq!(writes(&rows, name), 100, "{name}");
     }
@@ -68,21 +69,21 @@ fn fork_vfork_exec_spawn_exit_and_kill_are_unchanged() {
 
 #[test]
 fn hundreds_of_short_threads_are_recorded() {
-    let (_, rows) = Place::new("threads").same("threads", &[]);
+    let (_, rows) = SemanticsDirs::new("threads").same("threads", &[]);
     let lost: usize = (0..200).filter(|i| writes(&rows, &format!("t{i}")) != 300).count();
     assert_eq!(lost, 0, "threads whose writes are not all in the trace");
 }
 
 #[test]
 fn cancellation_of_a_blocked_read_works() {
-    let (ended, rows) = Place::new("cancellation").same("cancellation", &[]);
+    let (ended, rows) = SemanticsDirs::new("cancellation").same("cancellation", &[]);
     assert!(ended.stdout.contains("cancelled 1 cleaned 1\nnot cancelled: 1"), "{}", ended.stdout);
     assert_eq!(writes(&rows, "after-cancel"), 100);
 }
 
 #[test]
 fn exceptions_pass_through_a_hook() {
-    let place = Place::new("throws");
+    let place = SemanticsDirs::new("throws");
     let program = compile(&place.top, "throws", &["throws.cc"], &["-lstdc++"]);
     let without = run(Command::new(&program).current_dir(place.work()));
     assert_eq!(without.stdout, "out of the callback\n".repeat(3));
@@ -97,14 +98,14 @@ fn exceptions_pass_through_a_hook() {
 
 #[test]
 fn signal_handlers_may_do_io() {
-    let (_, rows) = Place::new("signals").same("signals", &[]);
+    let (_, rows) = SemanticsDirs::new("signals").same("signals", &[]);
     assert_eq!(writes(&rows, "between"), 100_000);
     assert_eq!(writes(&rows, "in-handler"), 1001);
 }
 
 #[test]
 fn io_before_main_and_after_exit_works() {
-    let (_, rows) = Place::new("atexit").same("atexit", &[("EARLY", "1")]);
+    let (_, rows) = SemanticsDirs::new("atexit").same("atexit", &[("EARLY", "1")]);
     for name in ["before-main", "main", "at-exit", "after-main"] {
         assert_eq!(writes(&rows, name), 100, "{name}");
     }
@@ -113,16 +114,16 @@ fn io_before_main_and_after_exit_works() {
 #[test]
 fn every_way_to_end_works() {
     for case in ["abort", "segfault", "kill", "quick_exit"] {
-        let (_, rows) = Place::new(case).same(case, &[]);
+        let (_, rows) = SemanticsDirs::new(case).same(case, &[]);
         assert_eq!(writes(&rows, "main"), 100, "{case}");
     }
-    let (_, rows) = Place::new("thread_exit").same("thread_exit", &[]);
+    let (_, rows) = SemanticsDirs::new("thread_exit").same("thread_exit", &[]);
     assert_eq!(writes(&rows, "other"), 100);
 }
 
 #[test]
 fn inherited_descriptors_are_known_by_path() {
-    let place = Place::new("inherited");
+    let place = SemanticsDirs::new("inherited");
     let script = format!(
         "printf 0123456789 > in; exec 8< in 9>> out; head -c 3 <&8 > /dev/null; {} inherited",
         place.program.display()
@@ -156,7 +157,7 @@ fn inherited_descriptors_are_known_by_path() {
 /// The first attempt to record fails, because it opens files. A later one succeeds.
 #[test]
 fn program_without_free_descriptors_is_recorded_later() {
-    let (_, rows) = Place::new("full-table").same("full-table", &[]);
+    let (_, rows) = SemanticsDirs::new("full-table").same("full-table", &[]);
     let written = writes(&rows, "full-table");
     assert!((800..1000).contains(&written), "{written} of 1000");
 }

@@ -20,7 +20,7 @@ use miot_tests::process::{Background, run, until};
 use miot_tests::random::seed;
 use miot_tests::test_dir::fresh;
 use miot_tests::tmpfs::as_nobody;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events};
 use miot_trace_store::{Reader, Table};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -119,9 +119,10 @@ impl Node {
 
 /// Checks that each valid process is in the trace completely, unchanged, in order, and without
 /// additional events.
-fn judge(rows: &[Row], processes: usize, events: u64) {
+fn judge(rows: &[PrintedEvent], processes: usize, events: u64) {
     let mut seen: Vec<(u64, u64)> = Vec::new();
-    let synthetic = |row: &&Row| row.path.as_deref().is_some_and(|path| path.starts_with("/synthetic/"));
+    let synthetic =
+        |row: &&PrintedEvent| row.path.as_deref().is_some_and(|path| path.starts_with("/synthetic/"));
     for row in rows.iter().filter(synthetic).filter(|row| row.op == "read") {
         let thread =
             (0..THREADS).find(|thread| row.path.as_deref() == Some(&pattern::path(*thread))).unwrap();

@@ -11,7 +11,7 @@ use miot_tests::compile::compile;
 use miot_tests::daemons::{free_port, preloaded, server, started};
 use miot_tests::process::{Background, Ended, run, until};
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events};
 use miot_trace_store::{Reader, Table};
 use rustix::process::Signal;
@@ -34,7 +34,7 @@ struct Node {
 
 /// Contents of a trace.
 struct Outcome {
-    rows: Vec<Row>,
+    rows: Vec<PrintedEvent>,
     /// Lost events by place.
     lost: HashMap<String, u64>,
 }
@@ -132,7 +132,7 @@ impl Outcome {
         writes
     }
 
-    fn of(&self, name: &str) -> impl Iterator<Item = &Row> {
+    fn of(&self, name: &str) -> impl Iterator<Item = &PrintedEvent> {
         let end = format!("/{name}");
         self.rows.iter().filter(move |row| row.path.as_deref().is_some_and(|path| path.ends_with(&end)))
     }
@@ -141,7 +141,7 @@ impl Outcome {
         self.writes(name).values().sum()
     }
 
-    fn interrupted(&self) -> Vec<&Row> {
+    fn interrupted(&self) -> Vec<&PrintedEvent> {
         self.rows.iter().filter(|row| row.flags & u64::from(flag::INTERRUPTED) != 0).collect()
     }
 
@@ -149,7 +149,7 @@ impl Outcome {
     #[track_caller]
     fn complete(&self) {
         assert_eq!(self.lost, HashMap::new());
-        assert_eq!(self.interrupted(), Vec::<&Row>::new());
+        assert_eq!(self.interrupted(), Vec::<&PrintedEvent>::new());
     }
 }
 
@@ -190,7 +190,7 @@ fn thousands_of_short_threads_share_lanes() {
     let node = Node::new("threads");
     drop(succeeds(&mut node.life(&["threads", &waves.to_string(), &width.to_string()])));
     let outcome = node.finish();
-    assert_eq!(outcome.interrupted(), Vec::<&Row>::new());
+    assert_eq!(outcome.interrupted(), Vec::<&PrintedEvent>::new());
     let streams: HashSet<u64> = outcome.rows.iter().map(|row| row.stream).collect();
     assert!(streams.len() > LANES, "lanes are used again: {} streams", streams.len());
     let files = || (0..width).map(|i| format!("thread-{i}"));
@@ -334,7 +334,7 @@ fn handlers_at_a_high_rate_are_recorded_or_counted() {
     let nested = outcome.lost.get("nested").copied().unwrap_or(0);
     assert_eq!(outcome.all_writes("in-handler") + nested, handled);
     assert!(outcome.lost.keys().all(|place| place == "nested"), "{:?}", outcome.lost);
-    assert_eq!(outcome.interrupted(), Vec::<&Row>::new());
+    assert_eq!(outcome.interrupted(), Vec::<&PrintedEvent>::new());
     println!("{handled} handlers, {nested} counted as nested");
 }
 

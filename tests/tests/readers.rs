@@ -5,7 +5,7 @@
 
 use miot_tests::built::{built, root};
 use miot_tests::process::run;
-use miot_tests::scenario::{Place, scenario};
+use miot_tests::scenario::{ScenarioDirs, scenario};
 use miot_tests::traced::events;
 use miot_trace_store::{Table, schema};
 use std::process::Command;
@@ -15,7 +15,7 @@ fn pyarrow_and_duckdb_read_the_same_rows() {
     let python = root().join("target/test-venv/bin/python");
     assert!(python.exists(), "{} is missing: run tests/setup.sh", python.display());
     let scenario = scenario("sqlite3");
-    let place = Place::new("readers");
+    let place = ScenarioDirs::new("readers");
     place.prepare(scenario);
     let trace = place.evidence.join("trace");
     let wrapper = [built().miot.clone().into(), "run".into(), "-o".into(), trace.clone().into(), "--".into()];

@@ -11,7 +11,7 @@ use miot_tests::mpi::{self, Mpi};
 use miot_tests::process::{Ended, run, until};
 use miot_tests::test_dir::fresh;
 use miot_tests::tmpfs::with_tmpfs;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{command, events, traced};
 use miot_trace_store::schema::{FILTERED, column, text};
 use miot_trace_store::{Reader, Table};
@@ -46,7 +46,7 @@ fn is_empty(dir: &Path) -> bool {
 type Call = (String, String, Option<String>, Option<String>, Option<i64>, Option<i64>, i64);
 
 /// Returns the request with names relative to `root`.
-fn call(row: &Row, root: &str) -> Call {
+fn call(row: &PrintedEvent, root: &str) -> Call {
     let below = |name: &Option<String>| {
         let name = name.as_deref()?;
         let name = name.strip_prefix(root).unwrap_or(name);
@@ -98,7 +98,7 @@ fn call(row: &Row, root: &str) -> Call {
 /// Calls of the threads of each process of the trace `A`, by `process`. Threads of a process are
 /// sorted by their calls.
 fn calls<'a>(
-    rows: impl Iterator<Item = &'a Row>,
+    rows: impl Iterator<Item = &'a PrintedEvent>,
     root: &str,
     process: impl Fn(u64) -> Option<u64>,
 ) -> BTreeMap<u64, Vec<Vec<Call>>> {
@@ -438,7 +438,7 @@ fn model_is_replayed_with_barriers_between_phases() {
     assert_eq!((json(&ended)["requests"].as_u64(), json(&ended)["processes"].as_u64()), (Some(30), Some(3)));
     let name = dir.join("into/data/f").display().to_string();
     let rows = events(&dir.join("B"));
-    let of = |op: &str| -> Vec<Row> {
+    let of = |op: &str| -> Vec<PrintedEvent> {
         rows.iter().filter(|row| row.op == op && row.path.as_deref() == Some(&name)).cloned().collect()
     };
     let (writes, reads) = (of("pwrite"), of("pread"));

@@ -6,7 +6,7 @@
 use miot_tests::built::built;
 use miot_tests::compare::{Unsteady, compare};
 use miot_tests::process::run;
-use miot_tests::scenario::{Place, scenario, steady_name};
+use miot_tests::scenario::{ScenarioDirs, scenario, steady_name};
 use miot_tests::{strace, trace};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -21,7 +21,7 @@ fn words(words: &[&str]) -> Vec<OsString> {
 /// Runs the scenario under both and compares. At least `least` requests must agree.
 fn agree(name: &str, least: usize) {
     let scenario = scenario(name);
-    let place = Place::new(&format!("truth-{name}"));
+    let place = ScenarioDirs::new(&format!("truth-{name}"));
 
     place.prepare(scenario);
     let before = place.contents();

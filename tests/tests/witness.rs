@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use miot_tests::scenario::{Place, SCENARIOS};
+use miot_tests::scenario::{SCENARIOS, ScenarioDirs};
 use miot_tests::strace;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -13,7 +13,7 @@ use std::path::Path;
 #[test]
 fn strace_output_is_parsed_for_every_program() {
     for scenario in SCENARIOS {
-        let place = Place::new(&format!("witness-{}", scenario.name));
+        let place = ScenarioDirs::new(&format!("witness-{}", scenario.name));
         place.prepare(scenario);
         let before = place.contents();
         let output = place.evidence.join("strace.out");

@@ -189,9 +189,9 @@ mod tests {
     use std::sync::Arc;
 
     /// Process, node, job, rank and executable.
-    type Row = (u64, &'static str, Option<&'static str>, Option<u32>, &'static str);
+    type ProcessRow = (u64, &'static str, Option<&'static str>, Option<u32>, &'static str);
 
-    fn processes(rows: &[Row]) -> RecordBatch {
+    fn processes(rows: &[ProcessRow]) -> RecordBatch {
         let columns: [(&str, ArrayRef); 6] = [
             ("process", Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| row.0)))),
             ("node", Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.1)))),

@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
-use miot_trace_analysis::characterize::{By, Characterization, Characterize, OTHERS, Row as Found, Settings};
+use miot_trace_analysis::characterize::{
+    By, Characterization, Characterize, CounterRow as Found, OTHERS, Settings,
+};
 use miot_trace_events::testing::{EventValues, batch, row};
 use miot_trace_store::FileNames;
 use std::collections::HashSet;

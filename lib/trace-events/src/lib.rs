@@ -46,4 +46,4 @@ pub use nodes::{NodeColumn, NodeNumbers};
 pub use outermost::{Outermost, each_outermost};
 pub use place::{Place, Places, UnknownPlace, UnknownPlaces};
 pub use print::RowPrinter;
-pub use row::{Column, Row};
+pub use row::{Column, EventRow};

@@ -2,7 +2,7 @@
 
 use crate::columns::EventColumns;
 use crate::format::Format;
-use crate::row::{self, COLUMNS, Column, Row, Value, serialize_columns};
+use crate::row::{self, COLUMNS, Column, EventRow, Value, serialize_columns};
 use crate::text::{LineHead, LineTail};
 use arrow_array::RecordBatch;
 use miot_trace_store::Corrections;
@@ -81,7 +81,7 @@ impl<'w> RowPrinter<'w> {
             if !is_wanted(&columns, i) {
                 continue;
             }
-            let mut row = Row::of(&columns, i);
+            let mut row = EventRow::of(&columns, i);
             if let Some(corrections) = &self.node_times {
                 row.use_node_time(corrections);
             }
@@ -104,7 +104,7 @@ impl<'w> RowPrinter<'w> {
         Ok(())
     }
 
-    fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
+    fn row(&mut self, row: &EventRow<'_>) -> io::Result<()> {
         match &mut self.out {
             Output::Text(out) => {
                 self.line.clear();

@@ -13,7 +13,7 @@ use std::fmt;
 
 /// One event with its names resolved.
 #[derive(Debug)]
-pub struct Row<'a> {
+pub struct EventRow<'a> {
     /// Completion, nanoseconds since 1970.
     pub time: i64,
     /// Nanoseconds from begin to completion.
@@ -82,7 +82,7 @@ pub struct Row<'a> {
     pub message: Option<String>,
 }
 
-/// Columns of a batch that a [`Row`] requires.
+/// Columns of a batch that a [`EventRow`] requires.
 const REQUIRED: &[&str] = &[
     "time",
     "duration",
@@ -126,13 +126,13 @@ pub fn columns(batch: &RecordBatch) -> Result<EventColumns<'_>, MissingColumn> {
     EventColumns::of(batch, REQUIRED)
 }
 
-impl<'a> Row<'a> {
+impl<'a> EventRow<'a> {
     /// Returns the event of a row of [`columns`].
     #[must_use]
-    pub fn of(columns: &EventColumns<'a>, row: usize) -> Row<'a> {
+    pub fn of(columns: &EventColumns<'a>, row: usize) -> EventRow<'a> {
         let (layer, op) = (columns.layer.value(row), columns.op.value(row));
         let (path, path2) = (columns.path.get(row), columns.path2.get(row));
-        Row {
+        EventRow {
             time: columns.time.value(row),
             duration: columns.duration.value(row),
             node: columns.node.value(row),
@@ -170,7 +170,7 @@ impl<'a> Row<'a> {
     }
 }
 
-impl Row<'_> {
+impl EventRow<'_> {
     /// Replaces the merged time by the time of the node's own clock, if it is known.
     pub fn use_node_time(&mut self, corrections: &Corrections) {
         if let Some(own) = corrections.node_time(self.node, self.time, self.flags) {
@@ -211,13 +211,13 @@ pub struct Column {
     pub name: &'static str,
     /// Type of the values.
     pub column_type: ColumnType,
-    value: for<'a> fn(&'a Row<'a>) -> Option<Value<'a>>,
+    value: for<'a> fn(&'a EventRow<'a>) -> Option<Value<'a>>,
 }
 
 impl Column {
     /// Returns the value of the column in a row; `None` for a null.
     #[must_use]
-    pub fn value<'a>(&self, row: &'a Row<'a>) -> Option<Value<'a>> {
+    pub fn value<'a>(&self, row: &'a EventRow<'a>) -> Option<Value<'a>> {
         (self.value)(row)
     }
 
@@ -324,7 +324,7 @@ pub fn columns_by_schema() -> Vec<&'static Column> {
 }
 
 /// Serializes a row as an object without the columns that are null.
-impl Serialize for Row<'_> {
+impl Serialize for EventRow<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         serialize_columns(self, COLUMNS, to)
     }
@@ -332,7 +332,7 @@ impl Serialize for Row<'_> {
 
 /// Serializes some columns of a row as an object, without those that are null.
 pub(crate) fn serialize_columns<'c, S: Serializer>(
-    row: &Row<'_>,
+    row: &EventRow<'_>,
     columns: impl IntoIterator<Item = &'c Column>,
     to: S,
 ) -> Result<S::Ok, S::Error> {

@@ -1,7 +1,7 @@
 //! Times, durations, lines and tables for people.
 
 use crate::message::prefix;
-use crate::row::Row;
+use crate::row::EventRow;
 use jiff::Timestamp;
 use miot_proto::errno;
 use miot_proto::event::flag;
@@ -30,7 +30,7 @@ pub fn duration(nanoseconds: i64) -> String {
 
 /// First half of the line of an event: time, node, process and thread, with a space at the end.
 #[derive(Debug)]
-pub struct LineHead<'a>(pub &'a Row<'a>);
+pub struct LineHead<'a>(pub &'a EventRow<'a>);
 
 impl fmt::Display for LineHead<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,7 +42,7 @@ impl fmt::Display for LineHead<'_> {
 /// Second half of the line of an event: layer, operation, range, result, duration, and paths or
 /// message.
 #[derive(Debug)]
-pub struct LineTail<'a>(pub &'a Row<'a>);
+pub struct LineTail<'a>(pub &'a EventRow<'a>);
 
 impl fmt::Display for LineTail<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

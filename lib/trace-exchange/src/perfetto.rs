@@ -16,7 +16,7 @@ use crate::numbers::Numbers;
 use arrow_array::RecordBatch;
 use arrow_array::types::{UInt32Type, UInt64Type};
 use miot_proto::event::flag;
-use miot_trace_events::row::{self, Column, Row, Value};
+use miot_trace_events::row::{self, Column, EventRow, Value};
 use miot_trace_store::schema::{column, text};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -104,7 +104,7 @@ impl<W: Write> Perfetto<W> {
     pub fn add(&mut self, batch: &RecordBatch) -> io::Result<()> {
         let columns = row::columns(batch)?;
         for i in 0..columns.rows() {
-            let row = Row::of(&columns, i);
+            let row = EventRow::of(&columns, i);
             let end = row.time;
             let begin = end.saturating_sub(row.duration.max(0));
             let origin = self.begin(begin)?;
@@ -198,7 +198,7 @@ impl<W: Write> Perfetto<W> {
         Ok(number)
     }
 
-    fn arguments(&mut self, row: &Row<'_>) -> io::Result<()> {
+    fn arguments(&mut self, row: &EventRow<'_>) -> io::Result<()> {
         self.to.write_all(b"{")?;
         let mut separator = "";
         for column in &self.arguments {

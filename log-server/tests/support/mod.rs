@@ -156,7 +156,7 @@ pub type Loss = (String, u64, Option<(u64, u64)>);
 
 /// The columns of a row that tests check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct TraceRow {
     pub time: i64,
     pub node: String,
     pub stream: u64,
@@ -175,7 +175,7 @@ impl Trace {
         assert!(report.is_good(), "{report:#?}");
     }
 
-    pub fn rows(&self) -> Vec<Row> {
+    pub fn rows(&self) -> Vec<TraceRow> {
         let reader = Reader::open(&self.dir).unwrap();
         let batches: Vec<RecordBatch> = reader.rows().unwrap().collect::<Result<_, _>>().unwrap();
         batches.iter().flat_map(rows).collect()
@@ -209,7 +209,7 @@ fn u64s<'a>(batch: &'a RecordBatch, name: &str) -> &'a arrow_array::UInt64Array 
     batch.column_by_name(name).unwrap().as_primitive::<UInt64Type>()
 }
 
-pub fn rows(batch: &RecordBatch) -> Vec<Row> {
+pub fn rows(batch: &RecordBatch) -> Vec<TraceRow> {
     let column = |name: &str| batch.column_by_name(name).unwrap();
     let text = |name: &str, row: usize| {
         let column = column(name).as_string::<i32>();
@@ -221,7 +221,7 @@ pub fn rows(batch: &RecordBatch) -> Vec<Row> {
     };
     let offset = column("offset").as_primitive::<Int64Type>();
     (0..batch.num_rows())
-        .map(|i| Row {
+        .map(|i| TraceRow {
             time: column("time").as_primitive::<TimestampNanosecondType>().value(i),
             node: key("node", i),
             stream: u64s(batch, "stream").value(i),

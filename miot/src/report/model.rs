@@ -7,7 +7,7 @@ use miot_proto::op::{Layer, OpClass};
 use miot_trace_analysis::block_sizes::BlockSizes;
 use miot_trace_analysis::bursts::{Bursts, INTERVAL, Interval, Spread};
 use miot_trace_analysis::characterize::fields::Fields;
-use miot_trace_analysis::characterize::{By, Characterization, Characterize, Row, Settings};
+use miot_trace_analysis::characterize::{By, Characterization, Characterize, CounterRow, Settings};
 use miot_trace_analysis::findings::{Collector, Findings};
 use miot_trace_analysis::idle::{Idle, Silence};
 use miot_trace_analysis::offsets::{Accesses, Grid};
@@ -407,7 +407,7 @@ fn top(found: &Characterization, by: By, most: usize) -> Vec<Fields> {
 /// Sizes by layer, and the times of the ranks in the layer that shows them.
 fn layers(found: &Characterization) -> (Vec<LayerSizes>, Option<RankTimes>) {
     let groups = found.groups(By::Layer, &[]);
-    let rows: Vec<Row> = groups.all().iter().map(|group| found.row(&groups, group)).collect();
+    let rows: Vec<CounterRow> = groups.all().iter().map(|group| found.row(&groups, group)).collect();
     let moved = rows.iter().filter(|row| row.counters.bytes() > 0);
     let named = moved.clone().filter_map(|row| {
         let layer = Layer::from_name(row.layer)?;
@@ -439,7 +439,7 @@ fn layer_of_ranks(layers: impl Iterator<Item = (Layer, u64, bool)>) -> Option<La
 
 fn rank_times(found: &Characterization, layer: Layer) -> RankTimes {
     let groups = found.groups(By::Process, &[layer]);
-    let number = |row: &Row, name: &str| {
+    let number = |row: &CounterRow, name: &str| {
         let value = row.labels.iter().find(|(known, _)| *known == name);
         value.and_then(|(_, value)| value.number()).map(|number| number as u64)
     };

@@ -11,7 +11,9 @@ use clap::{Args, ValueEnum};
 use miot_proto::op::Layer;
 use miot_proto::units::parse_bytes;
 use miot_trace_analysis::Missing;
-use miot_trace_analysis::characterize::{By, COLUMNS, Characterization, Characterize, Group, Row, Settings};
+use miot_trace_analysis::characterize::{
+    By, COLUMNS, Characterization, Characterize, CounterRow, Group, Settings,
+};
 use miot_trace_events::Format;
 use miot_trace_store::{Reader, Table, UnreadItem};
 use serde::Serialize;
@@ -294,7 +296,7 @@ fn order<'a>(
 fn json(
     out: &mut impl Write,
     header: &Header<'_>,
-    rows: impl Iterator<Item = Row>,
+    rows: impl Iterator<Item = CounterRow>,
     origin: i64,
 ) -> anyhow::Result<()> {
     let header = serde_json::to_string(header)?;

@@ -2,7 +2,7 @@
 
 use crate::numbers::{bytes, count, time};
 use clap::ValueEnum;
-use miot_trace_analysis::characterize::{Quantiles, Row, Value, fields};
+use miot_trace_analysis::characterize::{CounterRow, Quantiles, Value, fields};
 use miot_trace_events::text::{printable, table};
 use std::io::Write;
 
@@ -28,7 +28,12 @@ pub(super) enum View {
     Ranks,
 }
 
-pub(super) fn write(out: &mut impl Write, view: View, rows: Vec<Row>, origin: i64) -> std::io::Result<()> {
+pub(super) fn write(
+    out: &mut impl Write,
+    view: View,
+    rows: Vec<CounterRow>,
+    origin: i64,
+) -> std::io::Result<()> {
     match view {
         View::Miller => miller(out, &rows),
         View::Darshan => darshan(out, &rows, origin),
@@ -58,7 +63,7 @@ fn with_names<const N: usize, const ALL: usize>(
 }
 
 /// Returns the name of a row, and its layer after a tab.
-fn name(row: &Row) -> String {
+fn name(row: &CounterRow) -> String {
     let word = |name: &str| {
         let found = row.labels.iter().find(|(known, _)| *known == name);
         match found.map(|(_, value)| value) {
@@ -102,7 +107,7 @@ fn percent(value: Option<f64>) -> String {
     or_dash(value, |value| format!("{:.1}%", 100.0 * value))
 }
 
-fn miller(out: &mut impl Write, rows: &[Row]) -> std::io::Result<()> {
+fn miller(out: &mut impl Write, rows: &[CounterRow]) -> std::io::Result<()> {
     let header = [
         "run time",
         "of",
@@ -147,7 +152,7 @@ fn miller(out: &mut impl Write, rows: &[Row]) -> std::io::Result<()> {
     )
 }
 
-fn darshan(out: &mut impl Write, rows: &[Row], origin: i64) -> std::io::Result<()> {
+fn darshan(out: &mut impl Write, rows: &[CounterRow], origin: i64) -> std::io::Result<()> {
     for (number, row) in rows.iter().enumerate() {
         if number > 0 {
             writeln!(out)?;
@@ -173,7 +178,7 @@ fn darshan(out: &mut impl Write, rows: &[Row], origin: i64) -> std::io::Result<(
     Ok(())
 }
 
-fn usage(out: &mut impl Write, rows: &[Row]) -> std::io::Result<()> {
+fn usage(out: &mut impl Write, rows: &[CounterRow]) -> std::io::Result<()> {
     let header = [
         "I/O of run",
         "metadata of I/O",
@@ -216,7 +221,7 @@ fn usage(out: &mut impl Write, rows: &[Row]) -> std::io::Result<()> {
     )
 }
 
-fn latency(out: &mut impl Write, rows: &[Row]) -> std::io::Result<()> {
+fn latency(out: &mut impl Write, rows: &[CounterRow]) -> std::io::Result<()> {
     let header = ["requests", "count", "p50", "p90", "p99", "p99.9", "max"];
     let lines = rows.iter().flat_map(|row| {
         let kinds = [
@@ -242,7 +247,7 @@ fn latency(out: &mut impl Write, rows: &[Row]) -> std::io::Result<()> {
     with_names::<7, 9>(out, header, lines)
 }
 
-fn performance(out: &mut impl Write, rows: &[Row]) -> std::io::Result<()> {
+fn performance(out: &mut impl Write, rows: &[CounterRow]) -> std::io::Result<()> {
     let header = [
         "ranks",
         "nodes",
@@ -280,7 +285,7 @@ fn performance(out: &mut impl Write, rows: &[Row]) -> std::io::Result<()> {
     with_names::<10, 12>(out, header, lines)
 }
 
-fn ranks(out: &mut impl Write, rows: &[Row]) -> std::io::Result<()> {
+fn ranks(out: &mut impl Write, rows: &[CounterRow]) -> std::io::Result<()> {
     let header = ["ranks", "fastest", "time", "I/O", "slowest", "time", "I/O", "variance s²", "variance B²"];
     if rows.iter().all(|row| row.shared.is_none()) {
         return writeln!(out, "no file was opened by all ranks of one job (with --by file)");

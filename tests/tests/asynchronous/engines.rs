@@ -1,7 +1,7 @@
 //! fio's asynchronous engines: the trace has as many requests and bytes as fio reports.
 
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events, traced};
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ type Totals = [(u64, u64); 2];
 
 /// Runs fio with an engine. Returns the reads and writes that fio reports, its number of syncs, and
 /// the trace.
-fn trace_of(name: &str, engine: &[&str]) -> (Totals, u64, Vec<Row>) {
+fn trace_of(name: &str, engine: &[&str]) -> (Totals, u64, Vec<PrintedEvent>) {
     let place = fresh(&format!("asynchronous-fio-{name}"));
     let common = "fio --name=job --filename=data --size=2m --bs=4k --rw=randrw --iodepth=32 --fsync=200 \
                   --group_reporting --numjobs=2 --output-format=json --invalidate=0";
@@ -26,7 +26,7 @@ fn trace_of(name: &str, engine: &[&str]) -> (Totals, u64, Vec<Row>) {
 }
 
 /// Totals of the operations with this name in the trace.
-fn found(rows: &[Row], operations: &str) -> Totals {
+fn found(rows: &[PrintedEvent], operations: &str) -> Totals {
     ["read", "write"].map(|way| {
         let of = rows.iter().filter(|row| row.op == format!("{operations}_{way}"));
         of.fold((0, 0), |(requests, bytes), row| (requests + 1, bytes + row.result.max(0) as u64))

@@ -3,7 +3,7 @@
 use miot_tests::compile::compile;
 use miot_tests::process::run;
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events, traced};
 use std::collections::BTreeMap;
 use std::fs;
@@ -43,7 +43,7 @@ fn agree(name: &str, operations: &str, flags: &[&str]) {
     );
 
     let rows = events(&trace);
-    let (many, others): (Vec<&Row>, Vec<&Row>) = rows
+    let (many, others): (Vec<&PrintedEvent>, Vec<&PrintedEvent>) = rows
         .iter()
         .filter(|row| row.op.starts_with(operations))
         .partition(|row| row.path.as_ref().is_some_and(|path| path.ends_with("/many")));

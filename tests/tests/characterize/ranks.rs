@@ -4,7 +4,7 @@
 use super::{assert_figures, row, stat};
 use miot_tests::mpi::{compile, traced};
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 const RANKS: u64 = 3;
 
 /// Time of the requests in nanoseconds, counting overlaps once.
-fn time<'a>(rows: impl Iterator<Item = &'a Row>) -> u64 {
+fn time<'a>(rows: impl Iterator<Item = &'a PrintedEvent>) -> u64 {
     let (mut total, mut last) = (0, i64::MIN);
     for row in rows {
         let begin = (row.time - row.duration).max(last);
@@ -23,7 +23,7 @@ fn time<'a>(rows: impl Iterator<Item = &'a Row>) -> u64 {
 }
 
 /// I/O time of a rank on a file.
-fn io_time(rows: &[&Row]) -> u64 {
+fn io_time(rows: &[&PrintedEvent]) -> u64 {
     let of = |ops: &'static [&'static str]| {
         time(rows.iter().copied().filter(move |row| row.result >= 0 && ops.contains(&row.op.as_str())))
     };
@@ -51,12 +51,12 @@ fn shared_files_and_performance_follow_from_the_events() {
     assert_eq!(ranks.len() as u64, RANKS, "{by_process:#}");
 
     let events = events(&trace);
-    let name = |row: &Row| -> Option<String> {
+    let name = |row: &PrintedEvent| -> Option<String> {
         let path = row.path.as_deref()?;
         path.rsplit_once("/files/").map(|(_, name)| name.to_owned())
     };
     // By file and rank.
-    let mut requests: BTreeMap<String, BTreeMap<u64, Vec<&Row>>> = BTreeMap::new();
+    let mut requests: BTreeMap<String, BTreeMap<u64, Vec<&PrintedEvent>>> = BTreeMap::new();
     for row in events.iter().filter(|row| row.layer == "posix") {
         if let (Some(name), Some(rank)) = (name(row), ranks.get(&row.process)) {
             requests.entry(name).or_default().entry(*rank).or_default().push(row);
@@ -109,7 +109,7 @@ fn shared_files_and_performance_follow_from_the_events() {
         unshared.filter_map(|(_, by_rank)| by_rank.get(&rank)).map(|rows| io_time(rows)).sum()
     };
     let unique = (0..RANKS).map(unique).max().unwrap();
-    let all: Vec<&Row> =
+    let all: Vec<&PrintedEvent> =
         requests["shared"].values().flatten().copied().filter(|row| row.result >= 0).collect();
     let opened =
         all.iter().filter(|row| row.op.starts_with("open")).map(|row| row.time - row.duration).min().unwrap();

@@ -4,7 +4,7 @@ use crate::messages::flags;
 use miot_tests::built::{built, root};
 use miot_tests::process::run;
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, command, events};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn rust_client() -> PathBuf {
 }
 
 /// Runs a client. Returns its output and its requests in the trace.
-fn traced(place: &Path, words: &[std::ffi::OsString], code: i32) -> (String, Vec<Row>) {
+fn traced(place: &Path, words: &[std::ffi::OsString], code: i32) -> (String, Vec<PrintedEvent>) {
     fs::create_dir(place.join("data")).unwrap();
     let ended = run(&mut command(place, &place.join("trace"), words));
     assert_eq!(ended.code(), code, "{}", ended.stderr);
@@ -39,12 +39,12 @@ fn traced(place: &Path, words: &[std::ffi::OsString], code: i32) -> (String, Vec
     (ended.stdout, events(&place.join("trace")))
 }
 
-fn data<'a>(rows: &'a [Row], op: &'a str) -> impl Iterator<Item = &'a Row> {
+fn data<'a>(rows: &'a [PrintedEvent], op: &'a str) -> impl Iterator<Item = &'a PrintedEvent> {
     rows.iter().filter(move |row| row.layer == "client" && row.op == op)
 }
 
 /// Compares requests and bytes of each operation with the client's own counts.
-fn compare(rows: &[Row], said: &str) {
+fn compare(rows: &[PrintedEvent], said: &str) {
     for op in ["read", "write"] {
         let bytes: i64 = data(rows, op).map(|row| row.result.max(0)).sum();
         let line = format!("{op} {} {bytes}", data(rows, op).count());
@@ -66,7 +66,8 @@ fn c_client_counts_match_the_trace() {
         rows.iter().filter(|row| row.result == -i64::from(libc::EBADF) && row.layer == "client").count();
     assert_eq!(failed, 160, "one in a hundred");
     // Each served request has recorded a message.
-    let served = |row: &&Row| row.message.as_deref().is_some_and(|said| said.starts_with("serving "));
+    let served =
+        |row: &&PrintedEvent| row.message.as_deref().is_some_and(|said| said.starts_with("serving "));
     assert_eq!(rows.iter().filter(served).count(), 16_000);
 }
 
@@ -87,7 +88,8 @@ fn killed_client_leaves_its_completed_requests() {
     let pool = c_client(&place);
     let script = format!("timeout -s KILL 1 {} data 8 100000000", pool.display());
     let (_, rows) = traced(&place, &["sh".into(), "-c".into(), script.into()], 137);
-    let served: Vec<&Row> = rows.iter().filter(|row| row.layer == "client" && row.flags & 4 != 0).collect();
+    let served: Vec<&PrintedEvent> =
+        rows.iter().filter(|row| row.layer == "client" && row.flags & 4 != 0).collect();
     assert!(served.len() > 100, "{} requests in a second", served.len());
     assert!(served.iter().all(|row| matches!(row.op.as_str(), "read" | "write") && row.duration > 0));
     // A worker serves one request at a time: it records a message and completes the request. In its
@@ -95,7 +97,7 @@ fn killed_client_leaves_its_completed_requests() {
     let workers: std::collections::BTreeSet<u32> = served.iter().map(|row| row.tid).collect();
     assert_eq!(workers.len(), 4);
     for worker in workers {
-        let of = |row: &&Row| row.tid == worker && (row.op == "debug" || row.flags & 4 != 0);
+        let of = |row: &&PrintedEvent| row.tid == worker && (row.op == "debug" || row.flags & 4 != 0);
         let steps: Vec<bool> = rows.iter().filter(of).map(|row| row.op == "debug").collect();
         let missing = steps.windows(2).filter(|pair| pair[0] == pair[1]).count();
         assert_eq!(missing, 0, "of {} records of thread {worker}", steps.len());

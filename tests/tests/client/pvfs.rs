@@ -5,7 +5,7 @@ use miot_tests::built::{built, root};
 use miot_tests::node::Node;
 use miot_tests::process::{Background, Ended, run, until};
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, command, events};
 use rustix::process::Signal;
 use std::fs;
@@ -57,7 +57,7 @@ impl Site {
     }
 
     /// Runs the program under `miot run` and returns its trace.
-    fn traced(&self, mask: u64, debug: &str, requests: u32) -> Vec<Row> {
+    fn traced(&self, mask: u64, debug: &str, requests: u32) -> Vec<PrintedEvent> {
         let trace = self.place.join("trace");
         let _ = fs::remove_dir_all(&trace);
         let mut miot = command(&self.place, &trace, &self.words(requests));
@@ -87,7 +87,7 @@ impl Site {
     }
 }
 
-fn requests(rows: &[Row]) -> Vec<String> {
+fn requests(rows: &[PrintedEvent]) -> Vec<String> {
     let number = |n: Option<i64>| n.map_or("-".to_owned(), |n| n.to_string());
     let of_client = rows.iter().filter(|row| row.layer == "client");
     let mut lines: Vec<String> = of_client
@@ -97,7 +97,7 @@ fn requests(rows: &[Row]) -> Vec<String> {
     lines
 }
 
-fn messages(rows: &[Row]) -> Vec<String> {
+fn messages(rows: &[PrintedEvent]) -> Vec<String> {
     let of_log = rows.iter().filter(|row| row.op == "debug");
     let mut lines: Vec<String> = of_log
         .map(|row| {
@@ -118,7 +118,7 @@ fn each_request_of_the_library_is_recorded_once() {
 
     // Files by file system, handle and name. Lookups and creations have a parent and a name.
     let of = |op: &str| rows.iter().filter(|row| row.layer == "client" && row.op == op).collect::<Vec<_>>();
-    let path = |row: &Row| row.path.clone().unwrap_or_default();
+    let path = |row: &PrintedEvent| row.path.clone().unwrap_or_default();
     assert!(of("write").iter().filter(|row| row.result > 0).all(|row| {
         let path = path(row);
         path.starts_with("pvfs2:9:10485") && path[..path.len() - 1].ends_with(":f")
@@ -145,7 +145,7 @@ fn each_request_of_the_library_is_recorded_once() {
     );
     assert!(of("setxattr").iter().all(|row| row.path2.as_deref() == Some("user.colour")));
     // Posted in one call and completed in another, by another thread, after a delay.
-    let (posted, at_once): (Vec<&Row>, Vec<&Row>) =
+    let (posted, at_once): (Vec<&PrintedEvent>, Vec<&PrintedEvent>) =
         rows.iter().filter(|row| row.layer == "client").partition(|row| row.flags & 4 != 0);
     assert!(posted.len() > 5000 && at_once.len() > 40);
     // Without a mask the library logs nothing. The program's own messages are recorded.
@@ -203,7 +203,7 @@ fn hanging_request_is_shown_and_becomes_an_event_when_killed() {
     assert!(shown["handle"].as_u64().is_some_and(|handle| handle != 0), "{shown}");
     let pid = program.id();
     let _ = program.stop(Signal::KILL);
-    let cut_off = |row: &&Row| row.pid == pid && row.flags & u64::from(flag::INTERRUPTED) != 0;
+    let cut_off = |row: &&PrintedEvent| row.pid == pid && row.flags & u64::from(flag::INTERRUPTED) != 0;
     until("it is in the trace", || node.so_far().iter().any(|row| cut_off(&row)));
     let rows = node.end();
     let [row] = rows.iter().filter(cut_off).collect::<Vec<_>>()[..] else { panic!("one is cut off") };

@@ -10,13 +10,13 @@ mod site;
 mod truth;
 
 use miot_tests::process::until;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use serde_json::Value;
 use site::{NODES, Site};
 use std::collections::BTreeSet;
 
 /// Offsets of the writes of one program.
-fn written(rows: &[Row], node: &str, pid: u32) -> BTreeSet<i64> {
+fn written(rows: &[PrintedEvent], node: &str, pid: u32) -> BTreeSet<i64> {
     let of = rows.iter().filter(|row| row.node == node && row.pid == pid && row.op == "pwrite");
     of.map(|row| row.offset.unwrap()).collect()
 }

@@ -5,7 +5,7 @@ use crate::site::{NODES, Site};
 use miot_tests::browser::Browser;
 use miot_tests::process::until;
 use miot_tests::tmux::Terminal;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use serde_json::Value;
 
 pub(crate) struct Screens {
@@ -43,7 +43,7 @@ impl Screens {
         let (rows, top) = (site.so_far(), site.top());
         self.browser.shows(&format!("document.querySelector('#events').dataset.value === '{}'", rows.len()));
         for node in NODES {
-            let of = |wanted: &dyn Fn(&&Row) -> bool| {
+            let of = |wanted: &dyn Fn(&&PrintedEvent) -> bool| {
                 rows.iter().filter(|row| row.node == node).filter(wanted).count()
             };
             // One byte per write. Writes inside an fwrite are the bytes of the fwrite.

@@ -8,7 +8,7 @@ use miot_tests::namespaces::Namespaces;
 use miot_tests::process::{Background, run, signal_id};
 use miot_tests::steered::Steered;
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -179,7 +179,7 @@ impl Site {
     }
 
     /// Events in the trace so far.
-    pub(crate) fn so_far(&self) -> Vec<Row> {
+    pub(crate) fn so_far(&self) -> Vec<PrintedEvent> {
         events(&self.trace)
     }
 
@@ -202,7 +202,7 @@ impl Site {
     }
 
     /// Stops all daemons and checks the trace.
-    pub(crate) fn end(self) -> Vec<Row> {
+    pub(crate) fn end(self) -> Vec<PrintedEvent> {
         for daemon in self.clients.into_iter().chain(self.server) {
             daemon.end();
         }

@@ -1,6 +1,6 @@
 //! The doorbell: a burst that exceeds the lanes wakes a sleeping log-client.
 
-use super::{Place, losses, numbers, own};
+use super::{ControlDirs, losses, numbers, own};
 use miot_proto::control::{FILE, word};
 use miot_tests::node::Node;
 use miot_tests::process::until;
@@ -41,7 +41,7 @@ fn is_read_soon(node: &Node) -> bool {
 
 #[test]
 fn burst_wakes_a_sleeping_log_client_and_loses_no_event() {
-    let place = Place::new("bell");
+    let place = ControlDirs::new("bell");
     let file = place.path.join("log-client.toml");
     let text =
         format!("idle = \"1s\"\nlane_slots = {LANE}\nlane_slots_max = {LANE}\nwhen_full = \"drop-newest\"\n");

@@ -1,6 +1,6 @@
 //! Switching recording on and off, and selecting what is recorded, in running programs.
 
-use super::{Loss, Place, losses, numbers, offsets, own, totals};
+use super::{ControlDirs, Loss, losses, numbers, offsets, own, totals};
 use miot_tests::built::built;
 use miot_tests::node::Node;
 use miot_tests::process::{run, until};
@@ -12,7 +12,7 @@ use std::process::Command;
 
 #[test]
 fn off_and_on_take_effect_with_the_next_request() {
-    let place = Place::new("off");
+    let place = ControlDirs::new("off");
     let node = place.node();
     let mut program = place.hooked(&node);
     program.tell("pwrite 100");
@@ -35,7 +35,7 @@ fn off_and_on_take_effect_with_the_next_request() {
 
 #[test]
 fn program_started_while_off_is_recorded_after_on() {
-    let place = Place::new("starts-off");
+    let place = ControlDirs::new("starts-off");
     let node = place.node();
     node.steer(&["off"]);
     let mut program = place.hooked(&node);
@@ -64,7 +64,7 @@ fn program_started_while_off_is_recorded_after_on() {
 
 #[test]
 fn layers_and_operations_are_selected_while_running() {
-    let place = Place::new("choice");
+    let place = ControlDirs::new("choice");
     let node = place.node();
     let mut program = place.hooked(&node);
     let mut expected: HashMap<&str, usize> = HashMap::new();
@@ -97,7 +97,7 @@ fn layers_and_operations_are_selected_while_running() {
 
 #[test]
 fn minimum_duration_is_exact_and_filtered_events_are_counted() {
-    let place = Place::new("duration");
+    let place = ControlDirs::new("duration");
     let node = place.node();
     let mut program = place.own(&node);
     let ticks = match program.tell("clock").as_str() {
@@ -130,7 +130,7 @@ fn minimum_duration_is_exact_and_filtered_events_are_counted() {
 #[test]
 fn sample_is_counted_exactly_and_is_fair() {
     const ROUNDS: u64 = 40_000;
-    let place = Place::new("sample");
+    let place = ControlDirs::new("sample");
     let node = place.node();
     node.steer(&["set", "--sample", "1/4", "--when-full", "wait"]);
     let mut program = place.own(&node);
@@ -153,7 +153,7 @@ fn sample_is_counted_exactly_and_is_fair() {
 
 #[test]
 fn reloaded_configuration_applies_and_a_wrong_one_does_not() {
-    let place = Place::new("configuration");
+    let place = ControlDirs::new("configuration");
     let file = place.path.join("log-client.toml");
     fs::write(&file, "ops = [\"-client.read\"]\n").unwrap();
     let node = Node::with_configuration(&place.path, place.shared.path(), &file);

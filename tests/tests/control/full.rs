@@ -1,16 +1,20 @@
 //! Lanes that fill because the log-client is stopped or does not read them: the three policies and
 //! the flight recorder.
 
-use super::{LATE, Loss, Place, losses, numbers, own, refused};
+use super::{ControlDirs, LATE, Loss, losses, numbers, own, refused};
 use miot_tests::process::until;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use rustix::process::Signal;
 use std::fs;
 
 /// Runs a program while the log-client is stopped, and for some requests afterwards. Returns the
 /// rows and the losses.
-fn with_a_stopped_log_client(name: &str, policy: &[&str], while_stopped: i64) -> (Vec<Row>, Vec<Loss>) {
-    let place = Place::new(name);
+fn with_a_stopped_log_client(
+    name: &str,
+    policy: &[&str],
+    while_stopped: i64,
+) -> (Vec<PrintedEvent>, Vec<Loss>) {
+    let place = ControlDirs::new(name);
     let node = place.node();
     node.steer(&[&["set"], policy].concat());
     let mut program = place.own(&node);
@@ -26,7 +30,7 @@ fn with_a_stopped_log_client(name: &str, policy: &[&str], while_stopped: i64) ->
 }
 
 /// Checks that the only loss lies between these two events.
-fn lies_between(loss: &Loss, before: Option<&Row>, after: &Row) {
+fn lies_between(loss: &Loss, before: Option<&PrintedEvent>, after: &PrintedEvent) {
     assert_eq!(loss.place, "lane_full");
     let (first, last) = loss.range.unwrap();
     assert_eq!((last - first + 1, loss.stream), (loss.count, after.stream));
@@ -71,7 +75,7 @@ fn wait_has_a_limit_while_the_log_client_is_stopped() {
 
 #[test]
 fn waiting_programs_continue_after_a_change_of_policy() {
-    let place = Place::new("relief");
+    let place = ControlDirs::new("relief");
     let node = place.node();
     node.steer(&["set", "--when-full", "wait", "--wait", "1d"]);
     let mut program = place.own(&node);
@@ -101,7 +105,7 @@ fn sleeps(pid: u32) -> bool {
 
 #[test]
 fn wait_loses_no_event_while_the_log_client_reads() {
-    let place = Place::new("wait-all");
+    let place = ControlDirs::new("wait-all");
     let node = place.node();
     node.steer(&["set", "--when-full", "wait"]);
     let mut program = place.own(&node);
@@ -114,7 +118,7 @@ fn wait_loses_no_event_while_the_log_client_reads() {
 
 #[test]
 fn flight_recorder_delivers_on_snapshot_and_kill() {
-    let place = Place::new("recorder");
+    let place = ControlDirs::new("recorder");
     let node = place.node();
     node.steer(&["set", "--flight-recorder", "on"]);
     let mut program = place.own(&node);
@@ -173,7 +177,7 @@ fn flight_recorder_delivers_on_snapshot_and_kill() {
 /// batch.
 #[test]
 fn killed_flight_recorder_does_not_wait_for_running_ones() {
-    let place = Place::new("recorder-others");
+    let place = ControlDirs::new("recorder-others");
     let node = place.node();
     node.steer(&["set", "--flight-recorder", "on"]);
     let (mut living, mut dying) = (place.own(&node), place.own(&node));
@@ -192,10 +196,13 @@ fn killed_flight_recorder_does_not_wait_for_running_ones() {
     assert_eq!(losses(&trace), []);
     // Only events that arrived after their time had been merged are marked. Their times are
     // unchanged.
-    let of = |process: &dyn Fn(&&Row) -> bool| own(&rows.iter().filter(process).cloned().collect::<Vec<_>>());
+    let of = |process: &dyn Fn(&&PrintedEvent) -> bool| {
+        own(&rows.iter().filter(process).cloned().collect::<Vec<_>>())
+    };
     assert_eq!(of(&|row| row.pid == pid), numbers(&[(0, 200)]));
     assert_eq!(of(&|row| row.pid != pid), numbers(&[(0, 301)]));
-    let (early, late): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.flags & LATE == 0);
+    let (early, late): (Vec<&PrintedEvent>, Vec<&PrintedEvent>) =
+        rows.iter().partition(|row| row.flags & LATE == 0);
     assert_eq!(
         (early.len(), late.len()),
         (201, 300),

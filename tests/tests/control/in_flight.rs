@@ -1,12 +1,12 @@
 //! Hanging requests: they are shown while they hang, and become events when their program is
 //! killed.
 
-use super::{INTERRUPTED, Place, losses, totals};
+use super::{ControlDirs, INTERRUPTED, losses, totals};
 use miot_tests::built::built;
 use miot_tests::daemons::preloaded;
 use miot_tests::node::Node;
 use miot_tests::process::{Background, run, until};
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -34,7 +34,7 @@ fn age(row: &Value) -> i64 {
 
 #[test]
 fn hanging_lock_is_shown_and_becomes_an_interrupted_event() {
-    let place = Place::new("hangs");
+    let place = ControlDirs::new("hangs");
     let node = place.node();
     let held = locked(&place);
     let mut program = place.hooked(&node);
@@ -53,11 +53,11 @@ fn hanging_lock_is_shown_and_becomes_an_interrupted_event() {
     let trace = node.trace.clone();
     program.kill(Signal::KILL);
     drop(held);
-    let cut_off = |row: &&Row| row.pid == pid && row.flags & INTERRUPTED != 0;
+    let cut_off = |row: &&PrintedEvent| row.pid == pid && row.flags & INTERRUPTED != 0;
     until("the request that was cut off is in the trace", || node.so_far().iter().any(|row| cut_off(&row)));
     assert_eq!(node.in_flight(&[]), Vec::<Value>::new(), "a dead process has no request in flight");
     let rows = node.end();
-    let interrupted: Vec<&Row> = rows.iter().filter(cut_off).collect();
+    let interrupted: Vec<&PrintedEvent> = rows.iter().filter(cut_off).collect();
     let [row] = interrupted[..] else { panic!("{interrupted:?}") };
     assert_eq!((row.layer.as_str(), row.op.as_str(), row.result), ("posix", "flock", -4));
     assert!(row.path.as_deref().is_some_and(|path| path.ends_with("/locked")), "{row:?}");
@@ -83,7 +83,7 @@ fn hanging_lock_is_shown_and_becomes_an_interrupted_event() {
 }
 
 /// Opens and locks the file `locked`.
-fn locked(place: &Place) -> fs::File {
+fn locked(place: &ControlDirs) -> fs::File {
     let held = fs::File::create(place.path.join("locked")).unwrap();
     rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
     held
@@ -91,7 +91,7 @@ fn locked(place: &Place) -> fs::File {
 
 #[test]
 fn waiting_lock_is_shown_until_it_is_granted() {
-    let place = Place::new("lock");
+    let place = ControlDirs::new("lock");
     let node = place.node();
     // A request that a filter may leave out is shown as well.
     node.steer(&["set", "--min-duration", "1us"]);
@@ -105,7 +105,7 @@ fn waiting_lock_is_shown_until_it_is_granted() {
     assert!(node.in_flight(&[]).iter().all(gone));
     program.end();
     let rows = node.end();
-    let locks: Vec<&Row> = rows.iter().filter(|row| row.op == "flock").collect();
+    let locks: Vec<&PrintedEvent> = rows.iter().filter(|row| row.op == "flock").collect();
     let [lock] = locks[..] else { panic!("{locks:?}") };
     assert_eq!((lock.result, lock.flags & INTERRUPTED), (0, 0));
     assert!(lock.duration >= age(&row) / 10 * 9);
@@ -113,7 +113,7 @@ fn waiting_lock_is_shown_until_it_is_granted() {
 
 #[test]
 fn waiting_open_is_shown_with_its_path() {
-    let place = Place::new("open");
+    let place = ControlDirs::new("open");
     let node = place.node();
     let fifo = place.path.join("fifo");
     let _ = run(Command::new("mkfifo").arg(&fifo)).success();
@@ -131,7 +131,7 @@ fn waiting_open_is_shown_with_its_path() {
 
 #[test]
 fn request_in_flight_is_shown_with_its_parent_and_both_end() {
-    let place = Place::new("nested");
+    let place = ControlDirs::new("nested");
     let node = place.node();
     let fifo = place.path.join("fifo");
     let _ = run(Command::new("mkfifo").arg(&fifo)).success();

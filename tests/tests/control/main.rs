@@ -18,7 +18,7 @@ use miot_tests::node::Node;
 use miot_tests::process::run;
 use miot_tests::steered::Steered;
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_trace_store::{Reader, Table};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -30,17 +30,17 @@ const INTERRUPTED: u64 = 1 << 3;
 /// Bit 7: arrived after its time had been merged.
 const LATE: u64 = 1 << 7;
 
-struct Place {
+struct ControlDirs {
     /// Directory on disk.
     path: PathBuf,
     /// Directory in shared memory, removed with the test.
     shared: tempfile::TempDir,
 }
 
-impl Place {
-    fn new(name: &str) -> Place {
+impl ControlDirs {
+    fn new(name: &str) -> ControlDirs {
         let path = fresh(&format!("control-{name}"));
-        Place { path, shared: tempfile::tempdir_in("/dev/shm").unwrap() }
+        ControlDirs { path, shared: tempfile::tempdir_in("/dev/shm").unwrap() }
     }
 
     fn node(&self) -> Node {
@@ -94,12 +94,12 @@ fn totals(trace: &Path) -> HashMap<String, Value> {
 }
 
 /// Offsets of the events of an operation, in stored order.
-fn offsets(rows: &[Row], layer: &str, op: &str) -> Vec<i64> {
+fn offsets(rows: &[PrintedEvent], layer: &str, op: &str) -> Vec<i64> {
     let of = rows.iter().filter(|row| (row.layer.as_str(), row.op.as_str()) == (layer, op));
     of.map(|row| row.offset.unwrap()).collect()
 }
 
-fn own(rows: &[Row]) -> Vec<i64> {
+fn own(rows: &[PrintedEvent]) -> Vec<i64> {
     offsets(rows, "client", "read")
 }
 

@@ -1,6 +1,6 @@
 //! Permission to control a node, and the messages where no node can be controlled.
 
-use super::{Place, refused};
+use super::{ControlDirs, refused};
 use miot_tests::built::built;
 use miot_tests::process::run;
 use rustix::process::Signal;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 #[test]
 fn ctl_without_a_log_client_names_the_reason() {
-    let place = Place::new("refused");
+    let place = ControlDirs::new("refused");
     let says = |dir: &Path, what: &str, advice: &str| {
         for words in [&["off"][..], &["snapshot"], &["set", "--sample", "1/2"], &["status"]] {
             let (code, text) = refused(dir, words);
@@ -45,7 +45,7 @@ fn ctl_without_a_log_client_names_the_reason() {
     node.steer(&["on"]);
     drop(node);
     says(&dir, "is dead, its lock is free", "start it again");
-    let place = Place::new("refused-ended");
+    let place = ControlDirs::new("refused-ended");
     let node = place.node();
     let dir = node.dir.clone();
     let _ = node.end();
@@ -58,7 +58,7 @@ fn another_user_may_not_control_a_node() {
         println!("SKIPPED: only root can become another user");
         return;
     }
-    let place = Place::new("user");
+    let place = ControlDirs::new("user");
     let node = place.node();
     let tool = tempfile::tempdir().unwrap();
     for folder in [tool.path(), place.shared.path(), &node.dir] {

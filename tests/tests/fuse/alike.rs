@@ -2,7 +2,7 @@
 //! group, give the same results.
 
 use crate::descriptors::{FEW, FEW_WITHOUT_HANDLES};
-use crate::mounted::{Mounted, Place};
+use crate::mounted::{MountDirs, Mounted};
 use miot_tests::process::run;
 use std::collections::BTreeSet;
 use std::fs;
@@ -68,7 +68,7 @@ fn compare(mounted: &Mounted, root: bool) {
 /// Compares both ways. Their paths have the same length, because some cases depend on the length of
 /// paths.
 fn alike(name: &str, options: &[&str]) {
-    let place = Place::new(name);
+    let place = MountDirs::new(name);
     let mounted = place.mounted(options);
     compare(&mounted, true);
     compare(&mounted, false);
@@ -93,7 +93,7 @@ fn mount_with_everything_cached_equals_its_source() {
 #[test]
 fn mount_with_few_descriptors_equals_its_source() {
     for (name, starter) in [("fuse-alike-few", FEW), ("fuse-alike-few-no-handles", FEW_WITHOUT_HANDLES)] {
-        let mounted = Place::new(name).mounted_by(starter, &["--cache", "none", "--threads", "2"]);
+        let mounted = MountDirs::new(name).mounted_by(starter, &["--cache", "none", "--threads", "2"]);
         compare(&mounted, true);
         compare(&mounted, false);
         mounted.end();
@@ -102,7 +102,7 @@ fn mount_with_few_descriptors_equals_its_source() {
 
 #[test]
 fn read_only_mount_is_read_only() {
-    let place = Place::new("fuse-read-only");
+    let place = MountDirs::new("fuse-read-only");
     fs::write(place.source.join("file"), "content").unwrap();
     let mounted = place.mounted(&["--read-only"]);
     let file = mounted.place.mount.join("file");

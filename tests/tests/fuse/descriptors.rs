@@ -1,6 +1,6 @@
 //! The kernel knows more files than miot-fuse may have descriptors. Programs are not affected.
 
-use crate::mounted::{Mounted, Place};
+use crate::mounted::{MountDirs, Mounted};
 use miot_tests::process::until;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, statat};
@@ -22,7 +22,7 @@ const FILES: usize = 1000;
 
 fn with_few(name: &str, test: impl Fn(&Mounted, bool)) {
     for (suffix, starter, handles) in [("", FEW, true), ("-no-handles", FEW_WITHOUT_HANDLES, false)] {
-        let place = Place::new(&format!("{name}{suffix}"));
+        let place = MountDirs::new(&format!("{name}{suffix}"));
         let many = place.source.join("many");
         fs::create_dir(&many).unwrap();
         for n in 0..FILES {
@@ -240,7 +240,7 @@ fn file_replaced_in_the_source_is_not_confused() {
 #[test]
 fn descriptor_limit_is_raised_to_the_maximum() {
     let starter = ["setpriv", "--bounding-set", "-sys_resource", "prlimit", "--nofile=50:200"];
-    let mounted = Place::new("fuse-few-raised").mounted_by(&starter, &[]);
+    let mounted = MountDirs::new("fuse-few-raised").mounted_by(&starter, &[]);
     let limits = fs::read_to_string(format!("/proc/{}/limits", mounted.id())).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     assert_eq!(line.split_whitespace().nth(3), Some("200"), "{line}");

@@ -4,7 +4,7 @@
 //! `MIOT_FOREIGN=long` runs every kind and many more operations.
 
 use crate::descriptors::{FEW, FEW_WITHOUT_HANDLES};
-use crate::mounted::{Mounted, Place};
+use crate::mounted::{MountDirs, Mounted};
 use miot_tests::built::root;
 use miot_tests::process::{Ended, run};
 use miot_tests::random::seed;
@@ -127,7 +127,7 @@ fn mounts(name: &str) -> Vec<(&'static str, Mounted)> {
     .into_iter()
     .filter(|(_, short, ..)| *short || is_long())
     .map(|(how, _, starter, options)| {
-        (how, Place::new(&format!("{name}-{how}")).mounted_by(starter, options))
+        (how, MountDirs::new(&format!("{name}-{how}")).mounted_by(starter, options))
     })
     .collect()
 }

@@ -1,6 +1,6 @@
 //! A request that hangs below the mount is shown with file, offset and length.
 
-use crate::mounted::Place;
+use crate::mounted::MountDirs;
 use miot_tests::node::Node;
 use miot_tests::process::{Background, run, until};
 use rustix::mount::{UnmountFlags, unmount};
@@ -35,7 +35,7 @@ fn hanging_write_has_file_offset_and_length() {
         eprintln!("NOT TESTED: a write on a frozen file system (not root)");
         return;
     }
-    let place = Place::new("fuse-hangs");
+    let place = MountDirs::new("fuse-hangs");
     let ext4 = Ext4::mount(&place.dir.join("image"), &place.source);
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
     let node = Node::start(&place.dir, shared.path());
@@ -60,6 +60,6 @@ fn hanging_write_has_file_offset_and_length() {
     until("dd ends", || !dd.running());
     mounted.end();
     let rows = node.end();
-    let wrote = |row: &&miot_tests::trace::Row| row.op == "write" && row.offset == Some(8192);
+    let wrote = |row: &&miot_tests::trace::PrintedEvent| row.op == "write" && row.offset == Some(8192);
     assert_eq!(rows.iter().filter(wrote).map(|row| row.result).collect::<Vec<_>>(), [4096]);
 }

@@ -11,20 +11,20 @@ use std::process::Command;
 
 /// Two directories of a test. The second is the mount point.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct MountDirs {
     pub(crate) dir: PathBuf,
     pub(crate) source: PathBuf,
     pub(crate) mount: PathBuf,
 }
 
-impl Place {
-    pub(crate) fn new(name: &str) -> Place {
+impl MountDirs {
+    pub(crate) fn new(name: &str) -> MountDirs {
         // Unmount the leftovers of an earlier run that was killed.
         let test = std::env::current_exe().unwrap_or_default();
         let left = test.ancestors().nth(3).unwrap_or(Path::new("/")).join("tmp").join(name).join("mount");
         while unmount(&left, UnmountFlags::DETACH).is_ok() {}
         let dir = fresh(name);
-        let place = Place { source: dir.join("source"), mount: dir.join("mount"), dir };
+        let place = MountDirs { source: dir.join("source"), mount: dir.join("mount"), dir };
         fs::create_dir(&place.source).unwrap();
         fs::create_dir(&place.mount).unwrap();
         place
@@ -41,7 +41,7 @@ impl Place {
         self.mounted_by(&[], options)
     }
 
-    /// Like [`Place::mounted`], through a program that starts another one with fewer rights or
+    /// Like [`MountDirs::mounted`], through a program that starts another one with fewer rights or
     /// resources.
     pub(crate) fn mounted_by(self, starter: &[&str], options: &[&str]) -> Mounted {
         let program = built().folder.join("miot-fuse");
@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for MountDirs {
     fn drop(&mut self) {
         while self.is_mounted() && unmount(&self.mount, UnmountFlags::DETACH).is_ok() {}
     }
@@ -65,7 +65,7 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(crate) struct Mounted {
     server: Option<Background>,
-    pub(crate) place: Place,
+    pub(crate) place: MountDirs,
 }
 
 impl Mounted {

@@ -1,12 +1,12 @@
 //! Real programs work on the mount, and their files are correct.
 
-use crate::mounted::{Mounted, Place, shell};
+use crate::mounted::{MountDirs, Mounted, shell};
 use miot_tests::built::root;
 use miot_tests::process::run;
 use std::path::Path;
 
 fn on_a_mount(name: &str, options: &[&str], test: impl FnOnce(&Mounted)) {
-    let mounted = Place::new(name).mounted(options);
+    let mounted = MountDirs::new(name).mounted(options);
     test(&mounted);
     mounted.end();
 }

@@ -1,6 +1,6 @@
 //! Impossible mounts are refused with a reason, and a mount ends on request.
 
-use crate::mounted::{Place, shell};
+use crate::mounted::{MountDirs, shell};
 use miot_tests::built::built;
 use miot_tests::process::{run, signal_id, until};
 use miot_tests::tmpfs::UNMOUNT;
@@ -23,7 +23,7 @@ fn refused(source: &Path, mount: &Path, options: &[&str], expected: &str) {
 
 #[test]
 fn impossible_mount_is_refused() {
-    let place = Place::new("fuse-refused");
+    let place = MountDirs::new("fuse-refused");
     let file = place.dir.join("file");
     fs::write(&file, "").unwrap();
     refused(&place.dir.join("none"), &place.mount, &[], "name a directory that exists");
@@ -45,7 +45,7 @@ fn impossible_mount_is_refused() {
 
 #[test]
 fn directory_can_be_covered_by_its_own_mount() {
-    let place = Place::new("fuse-in-place");
+    let place = MountDirs::new("fuse-in-place");
     fs::write(place.mount.join("before"), "was here").unwrap();
     let script = format!(
         "{} --allow-other mount mount; cat mount/before; echo more > mount/after\n{UNMOUNT}\ncat mount/after",
@@ -59,7 +59,7 @@ fn directory_can_be_covered_by_its_own_mount() {
 #[test]
 fn signal_unmounts_after_open_files_are_closed() {
     for signal in [Signal::TERM, Signal::INT] {
-        let place = Place::new("fuse-signal");
+        let place = MountDirs::new("fuse-signal");
         fs::write(place.source.join("file"), "content").unwrap();
         let mut mounted = place.mounted(&[]);
         let mut server = mounted.server();
@@ -77,7 +77,7 @@ fn signal_unmounts_after_open_files_are_closed() {
 
 #[test]
 fn dead_mount_is_distinguished_from_a_missing_directory() {
-    let place = Place::new("fuse-died");
+    let place = MountDirs::new("fuse-died");
     let mut mounted = place.mounted(&[]);
     let (status, _) = mounted.server().stop(Signal::KILL);
     assert!(!status.success());

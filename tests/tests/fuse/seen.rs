@@ -1,11 +1,11 @@
 //! Requests that a preloaded library cannot record appear in the layer `fuse`, with the thread that
 //! made them.
 
-use crate::mounted::Place;
+use crate::mounted::MountDirs;
 use miot_tests::built::built;
 use miot_tests::process::{Ended, run};
 use miot_tests::tmpfs::UNMOUNT;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events, traced};
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::process::Command;
 
 /// Runs a script with the directory mounted, under `miot run`. Returns its output and the events of
 /// FUSE.
-fn recorded(place: &Place, options: &str, script: &str) -> (Ended, Vec<Row>) {
+fn recorded(place: &MountDirs, options: &str, script: &str) -> (Ended, Vec<PrintedEvent>) {
     let trace = place.dir.join("trace");
     let _ = fs::remove_dir_all(&trace);
     let fuse = built().folder.join("miot-fuse");
@@ -24,7 +24,7 @@ fn recorded(place: &Place, options: &str, script: &str) -> (Ended, Vec<Row>) {
     (ended, rows)
 }
 
-fn compiled(place: &Place, source: &str, flags: &[&str]) -> String {
+fn compiled(place: &MountDirs, source: &str, flags: &[&str]) -> String {
     let (code, program) = (place.dir.join("program.c"), place.dir.join("program"));
     fs::write(&code, source).unwrap();
     let _ = run(Command::new("cc").args(flags).arg("-o").arg(&program).arg(&code)).success();
@@ -32,7 +32,7 @@ fn compiled(place: &Place, source: &str, flags: &[&str]) -> String {
 }
 
 /// Bytes of an operation on a file, and the threads that requested them.
-fn moved(rows: &[Row], op: &str, path: &Path) -> (i64, Vec<Option<u32>>) {
+fn moved(rows: &[PrintedEvent], op: &str, path: &Path) -> (i64, Vec<Option<u32>>) {
     let rows = rows.iter().filter(|row| row.op == op && row.path.as_deref() == path.to_str());
     let (mut bytes, mut threads) = (0, Vec::new());
     for row in rows {
@@ -82,7 +82,7 @@ int main(int argc, char **argv)
 
 #[test]
 fn static_program_is_recorded_with_its_threads() {
-    let place = Place::new("fuse-static");
+    let place = MountDirs::new("fuse-static");
     let program = compiled(&place, STATIC, &["-static", "-pthread"]);
     let (ended, rows) = recorded(&place, "--cache none", &format!("{program} mount/file"));
     let said = |word: &str| -> u32 {
@@ -91,7 +91,7 @@ fn static_program_is_recorded_with_its_threads() {
     };
     let (main, thread) = (said("main"), said("thread"));
     let file = place.mount.join("file");
-    let by = |tid: u32, op: &str| -> Vec<&Row> {
+    let by = |tid: u32, op: &str| -> Vec<&PrintedEvent> {
         rows.iter()
             .filter(|r| r.op == op && r.caller_tid == Some(tid) && r.path.as_deref() == file.to_str())
             .collect()
@@ -135,7 +135,7 @@ int main(int argc, char **argv)
 
 #[test]
 fn writer_of_a_mapping_is_recorded() {
-    let place = Place::new("fuse-mapped");
+    let place = MountDirs::new("fuse-mapped");
     let program = compiled(&place, MAPPED, &[]);
     for cache in ["auto", "none"] {
         let (_, rows) = recorded(&place, &format!("--cache {cache}"), &format!("{program} mount/{cache}"));
@@ -150,7 +150,7 @@ fn writer_of_a_mapping_is_recorded() {
 
 #[test]
 fn io_uring_is_recorded() {
-    let place = Place::new("fuse-uring");
+    let place = MountDirs::new("fuse-uring");
     let probe = run(Command::new("fio").current_dir(&place.dir).args([
         "--name=probe",
         "--ioengine=io_uring",
@@ -181,7 +181,7 @@ fn io_uring_is_recorded() {
 
 #[test]
 fn names_are_below_the_mount_and_follow_renames() {
-    let place = Place::new("fuse-names");
+    let place = MountDirs::new("fuse-names");
     let script = "mkdir -p mount/a/b; echo 1 > mount/a/b/f; mv mount/a mount/c; cat mount/c/b/f > /dev/null
                   ln -s nowhere mount/l; ln mount/c/b/f mount/hard; chmod 600 mount/hard; ls mount/c > /dev/null
                   rm mount/hard; rmdir mount/none 2> /dev/null || true";
@@ -220,17 +220,17 @@ fn names_are_below_the_mount_and_follow_renames() {
 
 #[test]
 fn posix_call_is_the_parent_of_the_fuse_request() {
-    let place = Place::new("fuse-linked");
+    let place = MountDirs::new("fuse-linked");
     let script = "dd if=/dev/zero of=mount/file bs=64k count=20 status=none";
     let trace = place.dir.join("trace");
     let (_, fuse) = recorded(&place, "--cache none", script);
-    let posix: Vec<Row> = events(&trace)
+    let posix: Vec<PrintedEvent> = events(&trace)
         .into_iter()
         .filter(|r| {
             r.layer == "posix" && r.op == "write" && r.path.as_deref() == place.mount.join("file").to_str()
         })
         .collect();
-    let writes: Vec<&Row> = fuse.iter().filter(|r| r.op == "write").collect();
+    let writes: Vec<&PrintedEvent> = fuse.iter().filter(|r| r.op == "write").collect();
     assert_eq!((posix.len(), writes.len()), (20, 20));
     for (call, request) in posix.iter().zip(writes) {
         assert_eq!(

@@ -4,7 +4,7 @@
 #![expect(clippy::disallowed_types, reason = "counters and stop flags of the tests")]
 
 use crate::descriptors::{FEW, FEW_WITHOUT_HANDLES};
-use crate::mounted::{Mounted, Place, shell};
+use crate::mounted::{MountDirs, Mounted, shell};
 use miot_tests::process::run;
 use miot_tests::random::{Random, seed};
 use std::fs::{self, File, OpenOptions};
@@ -21,7 +21,7 @@ const NAMES: u64 = 40;
 #[test]
 fn trees_are_equal_after_a_storm() {
     for (name, options) in [("fuse-storm", [].as_slice()), ("fuse-storm-uncached", &["--cache", "none"])] {
-        after_a_storm(name, Place::new(name).mounted(options));
+        after_a_storm(name, MountDirs::new(name).mounted(options));
     }
 }
 
@@ -33,7 +33,10 @@ fn trees_are_equal_after_a_storm_with_few_descriptors() {
             .iter()
             .map(|word| if word.starts_with("--nofile") { "--nofile=128:128" } else { *word })
             .collect();
-        after_a_storm(name, Place::new(name).mounted_by(&starter, &["--cache", "none", "--threads", "2"]));
+        after_a_storm(
+            name,
+            MountDirs::new(name).mounted_by(&starter, &["--cache", "none", "--threads", "2"]),
+        );
     }
 }
 

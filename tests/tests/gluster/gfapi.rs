@@ -7,7 +7,7 @@ use miot_tests::gluster::Gluster;
 use miot_tests::node::Node;
 use miot_tests::process::run;
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -55,9 +55,10 @@ fn gfapi_requests_agree_with_the_volume_profile() {
     assert_eq!(programs.len(), 3, "the program twice, fio once");
     let mut fio_seen = 0;
     for program in programs {
-        let of = |path: &str, op: &str| -> Vec<&&Row> {
-            let there =
-                |row: &&&Row| row.process == program && row.op == op && row.path.as_deref() == Some(path);
+        let of = |path: &str, op: &str| -> Vec<&&PrintedEvent> {
+            let there = |row: &&&PrintedEvent| {
+                row.process == program && row.op == op && row.path.as_deref() == Some(path)
+            };
             all.iter().filter(there).collect()
         };
         // libgfapi names the process that makes a request, not the thread.

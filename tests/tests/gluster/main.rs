@@ -11,7 +11,7 @@ mod mpi;
 mod trouble;
 
 use miot_tests::gluster::Gluster;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use std::collections::BTreeMap;
 
 /// Operations of a trace and of a volume's profile whose counts are equal.
@@ -63,7 +63,7 @@ impl Profile {
     /// Checks that every operation at the client's top reached the brick once, and that no other
     /// did.
     #[track_caller]
-    fn agrees_with(&self, rows: &[&Row]) {
+    fn agrees_with(&self, rows: &[&PrintedEvent]) {
         let count = |ops: &[&str]| rows.iter().filter(|row| ops.contains(&row.op.as_str())).count() as u64;
         for (ours, theirs) in SAME {
             assert_eq!(count(ours), self.of(theirs), "{ours:?} of {theirs:?} in {:?}", self.0);
@@ -83,6 +83,6 @@ impl Profile {
 }
 
 /// Requests of the client layer.
-fn client(rows: &[Row]) -> Vec<&Row> {
+fn client(rows: &[PrintedEvent]) -> Vec<&PrintedEvent> {
     rows.iter().filter(|row| row.layer == "client").collect()
 }

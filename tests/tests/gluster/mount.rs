@@ -6,7 +6,7 @@ use miot_tests::gluster::Gluster;
 use miot_tests::node::Node;
 use miot_tests::process::run;
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,7 +76,7 @@ fn mount_requests_agree_with_the_volume_profile() {
     }
     // By file: fio's own numbers, and the blocks that it wrote before.
     let direct = |op: &str| {
-        let of_fio = |row: &&&Row| row.path.as_deref() == Some("/random") && row.op == op;
+        let of_fio = |row: &&&PrintedEvent| row.path.as_deref() == Some("/random") && row.op == op;
         all.iter().filter(of_fio).filter(|row| row.length == Some(4096)).count()
     };
     assert_eq!(["read", "write"].map(direct), [random[0], random[1] + (2 << 20) / 4096]);
@@ -128,12 +128,12 @@ fn request_names_the_thread_and_user_that_made_it() {
         let Some(path) = call.path.as_deref().and_then(|path| path.strip_prefix(dir.to_str()?)) else {
             continue;
         };
-        let inside = |row: &&&Row| {
+        let inside = |row: &&&PrintedEvent| {
             row.time <= call.time
                 && row.time - row.duration >= call.time - call.duration
                 && row.caller_tid == Some(call.tid)
         };
-        let same = |row: &&&Row| {
+        let same = |row: &&&PrintedEvent| {
             row.path.as_deref() == Some(path)
                 && format!("p{}", row.op) == call.op
                 && (row.offset, row.length, row.result) == (call.offset, call.length, call.result)

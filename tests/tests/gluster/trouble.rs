@@ -6,7 +6,7 @@ use miot_tests::gluster::Gluster;
 use miot_tests::node::Node;
 use miot_tests::process::{Background, signal_id, until};
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use rustix::process::Signal;
 use std::fs;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Requests of the client layer on a file.
-fn on<'a>(rows: &'a [Row], path: &str) -> Vec<&'a Row> {
+fn on<'a>(rows: &'a [PrintedEvent], path: &str) -> Vec<&'a PrintedEvent> {
     client(rows).into_iter().filter(|row| row.path.as_deref() == Some(path)).collect()
 }
 
@@ -109,7 +109,7 @@ fn mount_works_without_tracing_and_tracing_without_mount() {
         node.steer(&[switch]);
     }
     // No request remains in the process, and its counters equal the trace.
-    let requests = |rows: &[Row]| client(rows).len() as u64;
+    let requests = |rows: &[PrintedEvent]| client(rows).len() as u64;
     until("the last request is in the trace", || !on(&node.so_far(), "/third-moved").is_empty());
     let dump = statedump(&gluster.room.seen(Path::new("/run/gluster")), mount.id());
     assert!(dump.contains("\n[xlator.debug.miot.traced-miot]\nrecord=all\npaths=on\n"), "{dump}");

@@ -2,7 +2,7 @@
 
 use super::import;
 use miot_tests::fact::{Fact, is_excluded};
-use miot_tests::scenario::{Place, scenario, steady_name};
+use miot_tests::scenario::{ScenarioDirs, scenario, steady_name};
 use miot_tests::strace::{FLAGS, witness};
 use miot_tests::traced::{assert_good, events};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ fn without_times(text: &str) -> String {
 /// Checks that the import and the tests' own reader of strace's output agree on the same run.
 fn alike(name: &str, least: usize) {
     let scenario = scenario(name);
-    let place = Place::new(&format!("import-{name}"));
+    let place = ScenarioDirs::new(&format!("import-{name}"));
     place.prepare(scenario);
     let before = place.contents();
     let output = place.evidence.join("strace.out");
@@ -122,7 +122,7 @@ fn moved(trace: &Path) -> BTreeMap<String, u64> {
 /// and on its own, are only in strace's output.
 fn as_recorded(name: &str, least: usize, strace: &[&str], stream: Option<&str>) {
     let scenario = scenario(name);
-    let place = Place::new(&format!("import-run-{name}"));
+    let place = ScenarioDirs::new(&format!("import-run-{name}"));
     place.prepare(scenario);
     let before = place.contents();
     let output = place.evidence.join("log");

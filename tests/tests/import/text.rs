@@ -2,11 +2,11 @@
 
 use super::import;
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events};
 use std::fs;
 
-fn imported(name: &str, text: &[u8]) -> (Vec<Row>, String) {
+fn imported(name: &str, text: &[u8]) -> (Vec<PrintedEvent>, String) {
     let place = fresh(&format!("import-text-{name}"));
     let (file, trace) = (place.join("input"), place.join("trace"));
     fs::write(&file, text).unwrap();
@@ -15,7 +15,7 @@ fn imported(name: &str, text: &[u8]) -> (Vec<Row>, String) {
     (events(&trace), ended.stdout)
 }
 
-fn data(rows: &[Row]) -> Vec<String> {
+fn data(rows: &[PrintedEvent]) -> Vec<String> {
     rows.iter()
         .filter(|row| row.length.is_some())
         .map(|row| {

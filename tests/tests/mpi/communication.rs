@@ -3,7 +3,7 @@
 use crate::{of_layer, place};
 use miot_proto::event::flag;
 use miot_tests::mpi::{compile, traced};
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events};
 use std::collections::BTreeMap;
 
@@ -37,8 +37,8 @@ fn each_call_is_recorded_if_requested() {
     assert_good(&trace);
     let rows = events(&trace);
     let calls = of_layer(&rows, "mpi-io");
-    let is_async = |row: &Row| row.flags & u64::from(flag::ASYNC) != 0;
-    let mut ranks: BTreeMap<u64, Vec<&Row>> = BTreeMap::new();
+    let is_async = |row: &PrintedEvent| row.flags & u64::from(flag::ASYNC) != 0;
+    let mut ranks: BTreeMap<u64, Vec<&PrintedEvent>> = BTreeMap::new();
     calls.iter().for_each(|row| ranks.entry(row.process).or_default().push(row));
     assert_eq!(ranks.len(), 4);
     for calls in ranks.values() {

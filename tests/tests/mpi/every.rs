@@ -4,22 +4,22 @@ use crate::{of_layer, place, text};
 use miot_proto::event::flag;
 use miot_proto::op::{self, Layer};
 use miot_tests::mpi::Mpi;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events};
 use std::collections::BTreeSet;
 
 /// Values of an event: operation, offset, length, argument, offset in elementary types, result,
 /// asynchronous.
-type Said = (String, Option<i64>, Option<i64>, Option<i64>, Option<i64>, i64, bool);
+type EventValues = (String, Option<i64>, Option<i64>, Option<i64>, Option<i64>, i64, bool);
 
-fn said(row: &Row) -> Said {
+fn event_values(row: &PrintedEvent) -> EventValues {
     let is_async = row.flags & u64::from(flag::ASYNC) != 0;
     (row.op.clone(), row.offset, row.length, row.arg, row.etypes, row.result, is_async)
 }
 
 /// Expected events of `every.c` and `every.F90` on a rank.
-fn expected(mpi: Mpi, rank: i64, ranks: i64) -> Vec<Said> {
-    let mut all: Vec<Said> = Vec::new();
+fn expected(mpi: Mpi, rank: i64, ranks: i64) -> Vec<EventValues> {
+    let mut all: Vec<EventValues> = Vec::new();
     // File offset of an integer that is visible through the view.
     let at = |etypes: i64| Some(4 * rank + 4 * ranks * etypes);
     let meta = |op: &str, result| (op.to_owned(), None, None, None, None, result, false);
@@ -94,8 +94,8 @@ fn check(mpi: Mpi, name: &str, source: &str, flags: &[&str], ranks: u32) {
     assert!(rows.iter().all(|row| row.path.as_deref() == Some(text(&file))), "{name}: {rows:#?}");
     for rank in 0..ranks {
         let pid = rows.iter().find(|row| row.mpi == Some((rank, ranks))).unwrap().pid;
-        let own: Vec<&&Row> = rows.iter().filter(|row| row.pid == pid).collect();
-        let found: Vec<Said> = own.iter().map(|row| said(row)).collect();
+        let own: Vec<&&PrintedEvent> = rows.iter().filter(|row| row.pid == pid).collect();
+        let found: Vec<EventValues> = own.iter().map(|row| event_values(row)).collect();
         let expected = expected(mpi, rank as i64, ranks as i64);
         for (i, expected) in expected.iter().enumerate() {
             assert_eq!(found.get(i), Some(expected), "{name}, rank {rank}, event {i}");

@@ -6,7 +6,7 @@ use miot_tests::built::built;
 use miot_tests::mpi::Mpi;
 use miot_tests::node::Node;
 use miot_tests::process::{Background, until};
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use rustix::process::Signal;
 use std::process::Command;
 
@@ -36,7 +36,8 @@ fn hanging_write_has_handle_offset_and_length() {
         let pid = i32::try_from(shown["pid"].as_u64().unwrap()).unwrap();
         rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
         let _ = launched.stop(Signal::TERM);
-        let cut_off = |row: &&Row| row.layer == "mpi-io" && row.flags & u64::from(flag::INTERRUPTED) != 0;
+        let cut_off =
+            |row: &&PrintedEvent| row.layer == "mpi-io" && row.flags & u64::from(flag::INTERRUPTED) != 0;
         until("it is in the trace", || node.so_far().iter().any(|row| cut_off(&row)));
         let rows = node.end();
         let [row] = rows.iter().filter(cut_off).collect::<Vec<_>>()[..] else { panic!("one is cut off") };

@@ -5,12 +5,12 @@ use crate::{of_layer, place, text};
 use miot_tests::built::built;
 use miot_tests::mpi::{compile, traced};
 use miot_tests::process::run;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::events;
 use std::path::Path;
 use std::process::Command;
 
-fn layers(rows: &[Row]) -> (usize, usize) {
+fn layers(rows: &[PrintedEvent]) -> (usize, usize) {
     (of_layer(rows, "mpi-io").len(), of_layer(rows, "posix").len())
 }
 

@@ -14,7 +14,7 @@ mod views;
 mod waits;
 
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use std::path::{Path, PathBuf};
 
 fn place(name: &str) -> PathBuf {
@@ -25,14 +25,14 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn of_layer<'a>(rows: &'a [Row], layer: &str) -> Vec<&'a Row> {
+fn of_layer<'a>(rows: &'a [PrintedEvent], layer: &str) -> Vec<&'a PrintedEvent> {
     rows.iter().filter(|row| row.layer == layer).collect()
 }
 
 /// Requests of a layer that were made within this one. They are not selected by stream, because a
 /// thread's lane may be replaced meanwhile.
-fn within<'a>(rows: &'a [Row], outer: &Row, layer: &str) -> Vec<&'a Row> {
-    let inner = |row: &&Row| {
+fn within<'a>(rows: &'a [PrintedEvent], outer: &PrintedEvent, layer: &str) -> Vec<&'a PrintedEvent> {
+    let inner = |row: &&PrintedEvent| {
         row.layer == layer
             && row.process == outer.process
             && row.tid == outer.tid

@@ -5,7 +5,7 @@ use miot_proto::event::flag;
 use miot_tests::built::built;
 use miot_tests::mpi::{Mpi, compile, traced};
 use miot_tests::process::run;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::events;
 use miot_trace_analysis::view::{Range, View};
 use miot_trace_exchange::miller::{Base, Item, Mode, Reader};
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::process::Command;
 
 /// View that an event sets.
-fn view(row: &Row) -> View {
+fn view(row: &PrintedEvent) -> View {
     assert_eq!(row.flags & u64::from(flag::PATH_CUT), 0, "{row:?}");
     let [displacement, etype, extent] = [row.offset, row.length, row.type_extent].map(|v| v.unwrap() as u64);
     View::new(displacement, etype, extent, row.path2.as_deref().unwrap()).unwrap_or_else(|| panic!("{row:?}"))
@@ -33,14 +33,14 @@ fn joined(mut ranges: Vec<Range>) -> Vec<Range> {
 }
 
 /// Ranges written by the POSIX requests within this one.
-fn written(rows: &[Row], outer: &Row) -> Vec<Range> {
+fn written(rows: &[PrintedEvent], outer: &PrintedEvent) -> Vec<Range> {
     let writes = within(rows, outer, "posix").into_iter().filter(|row| row.op.contains("write"));
-    let range = |row: &Row| Range { offset: row.offset.unwrap() as u64, bytes: row.result as u64 };
+    let range = |row: &PrintedEvent| Range { offset: row.offset.unwrap() as u64, bytes: row.result as u64 };
     joined(writes.map(range).collect())
 }
 
 /// Compares each write of the trace with the view of its file. Returns the number of writes.
-fn check(rows: &[Row]) -> usize {
+fn check(rows: &[PrintedEvent]) -> usize {
     let mut views: HashMap<(u32, u64), View> = HashMap::new();
     let mut writes = 0;
     for row in of_layer(rows, "mpi-io") {

@@ -3,7 +3,7 @@
 use crate::place;
 use miot_proto::event::flag;
 use miot_tests::mpi::{compile, traced};
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events};
 
 #[test]
@@ -32,11 +32,12 @@ fn requests_end_in_each_way_of_waiting() {
     assert!(by_submitter[..14].iter().all(|own| *own) && !by_submitter[14], "{by_submitter:?}");
     // ROMIO passes them to the C library's asynchronous writes, or writes immediately within the
     // call.
-    let beneath =
-        |row: &&Row| row.layer == "posix" && row.path.as_deref() == file.to_str() && row.op.contains("write");
-    let beneath: Vec<&Row> = rows.iter().filter(beneath).collect();
+    let beneath = |row: &&PrintedEvent| {
+        row.layer == "posix" && row.path.as_deref() == file.to_str() && row.op.contains("write")
+    };
+    let beneath: Vec<&PrintedEvent> = rows.iter().filter(beneath).collect();
     for row in &writes {
-        let same = |under: &&&Row| (under.offset, under.result) == (row.offset, row.result);
+        let same = |under: &&&PrintedEvent| (under.offset, under.result) == (row.offset, row.result);
         assert_eq!(beneath.iter().filter(same).count(), 1, "{row:?}: {beneath:#?}");
     }
 }

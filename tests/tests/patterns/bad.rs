@@ -1,6 +1,6 @@
 //! Traces that are empty, extreme or incomplete, and invalid options.
 
-use crate::{Place, Trace, shown};
+use crate::{PatternProgram, Trace, shown};
 use miot_proto::op::posix;
 use miot_tests::losses::lose;
 use miot_tests::test_dir::fresh;
@@ -111,7 +111,7 @@ fn losses_are_reported() {
 
 #[test]
 fn invalid_options_are_refused() {
-    let place = Place::new("options");
+    let place = PatternProgram::new("options");
     let trace = place.traced(0, "strided 1 1 1 0");
     for (options, said) in [
         (&["--interval", "0s"][..], "expected an interval above 0"),

@@ -1,6 +1,6 @@
 //! Each finding is reported for a program that has the problem, and not for its corrected twin.
 
-use crate::{Place, Trace, of_file};
+use crate::{PatternProgram, Trace, of_file};
 use miot_tests::mpi;
 use miot_tests::process::run;
 use miot_tests::test_dir::fresh;
@@ -53,7 +53,7 @@ struct Case<'a> {
 #[test]
 #[expect(clippy::too_many_lines, reason = "one row per finding")]
 fn each_finding_is_reported_only_for_its_problem() {
-    let place = Place::new("findings");
+    let place = PatternProgram::new("findings");
     let case = |ranks, before, bad: String, rule, also, figures, file, good: String| Case {
         ranks,
         before,
@@ -213,12 +213,12 @@ fn each_finding_is_reported_only_for_its_problem() {
     }
 }
 
-fn well_behaved(place: &Place, case: &Case<'_>) -> Trace {
+fn well_behaved(place: &PatternProgram, case: &Case<'_>) -> Trace {
     if case.good.starts_with("late") { late(place, &case.good) } else { place.traced(case.ranks, &case.good) }
 }
 
 /// Runs four ranks, of which some wait for the writer of a FIFO. The delay makes them late.
-fn late(place: &Place, words: &str) -> Trace {
+fn late(place: &PatternProgram, words: &str) -> Trace {
     let fifo = format!("{}.fifo", place.data().display());
     let _ = std::fs::remove_file(&fifo);
     let _ = run(Command::new("mkfifo").arg(&fifo)).success();
@@ -227,7 +227,7 @@ fn late(place: &Place, words: &str) -> Trace {
 
 #[test]
 fn slow_rank_is_named() {
-    let place = Place::new("straggler");
+    let place = PatternProgram::new("straggler");
     let bad = all_found(&late(&place, "late 3 524288"), "/pattern");
     assert_eq!(rules(&bad), ["straggler"].into(), "{bad:#?}");
     assert_eq!(bad[0]["members"], serde_json::json!([3]));
@@ -241,7 +241,7 @@ fn slow_rank_is_named() {
 
 #[test]
 fn redundant_reads_by_all_ranks_are_found() {
-    let place = Place::new("read-by-all");
+    let place = PatternProgram::new("read-by-all");
     place.file(8 << 20);
     let bad = found(&place.traced(4, "reads 1 2 1048576 0"), "/pattern");
     assert_eq!(rules(&bad), ["read_by_all"].into(), "{bad:#?}");

@@ -21,16 +21,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A folder with `tests/programs/pattern.c`, compiled.
-struct Place {
+struct PatternProgram {
     folder: PathBuf,
     program: PathBuf,
 }
 
-impl Place {
-    fn new(name: &str) -> Place {
+impl PatternProgram {
+    fn new(name: &str) -> PatternProgram {
         let folder = fresh(&format!("patterns-{name}"));
         let program = compile(&folder, "pattern", &["pattern.c"], &[]);
-        Place { folder, program }
+        PatternProgram { folder, program }
     }
 
     fn data(&self) -> PathBuf {
@@ -53,7 +53,7 @@ impl Place {
         self.started_by("chrt --fifo 1 ", 0, words, "")
     }
 
-    /// Like [`Place::traced`], with the script `meanwhile` in parallel.
+    /// Like [`PatternProgram::traced`], with the script `meanwhile` in parallel.
     fn scripted(&self, ranks: usize, words: &str, meanwhile: &str) -> Trace {
         self.started_by("", ranks, words, meanwhile)
     }

@@ -1,7 +1,7 @@
 //! Patterns of sharing (N:N, N:1, N:M, one rank) and of order (consecutive, strided, sequential,
 //! random).
 
-use crate::{Place, Trace, of_file, of_program};
+use crate::{PatternProgram, Trace, of_file, of_program};
 use miot_tests::mpi;
 use miot_tests::test_dir::fresh;
 use serde_json::Value;
@@ -13,7 +13,7 @@ fn pattern(trace: &Trace, exe: &str) -> Value {
 
 #[test]
 fn ranks_share_files_as_requested() {
-    let place = Place::new("sharing");
+    let place = PatternProgram::new("sharing");
     const BYTES: u64 = 16 * 4096;
     // Mode and numbers; pattern, active ranks; files and bytes that are unique, shared, partially
     // shared.
@@ -60,14 +60,14 @@ fn ranks_share_files_as_requested() {
 
 #[test]
 fn one_process_is_one_to_one() {
-    let place = Place::new("single");
+    let place = PatternProgram::new("single");
     let row = pattern(&place.traced(0, "strided 3 10 10 0"), "/pattern");
     assert_eq!((&row["pattern"], &row["members"], &row["bytes"]), (&"1:1".into(), &1.into(), &30.into()));
 }
 
 #[test]
 fn order_of_accesses_is_classified() {
-    let place = Place::new("order");
+    let place = PatternProgram::new("order");
     // Order; consecutive, forward, strided, backward; the most frequent strides with their counts.
     type Case<'a> = (&'a str, &'a str, [u64; 4], &'a [(u64, u64)]);
     let cases: [Case<'_>; 7] = [

@@ -1,6 +1,6 @@
 //! Throughput, idle periods and cycles.
 
-use crate::{Place, Trace};
+use crate::{PatternProgram, Trace};
 use miot_tests::built::built;
 use miot_tests::process::run;
 use miot_tests::traced::events;
@@ -35,7 +35,7 @@ fn u64s(value: &Value) -> u64 {
 
 /// Six bursts of 32 writes of 64 KiB, 150 ms apart.
 fn bursty(name: &str) -> Trace {
-    Place::new(name).traced(0, "bursts 6 32 65536 150")
+    PatternProgram::new(name).traced(0, "bursts 6 32 65536 150")
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn intervals_and_idle_periods_follow_from_the_events() {
 fn periodic_writer_has_its_cycle() {
     const PERIOD: u64 = 50_000_000;
     const TIMES: u64 = 24;
-    let place = Place::new("cycles");
+    let place = PatternProgram::new("cycles");
     // On a busy machine bursts are late, and the trace has no such cycle.
     let trace = (0..40)
         .map(|_| place.traced(0, "bursts 24 4 65536 50"))
@@ -141,7 +141,7 @@ fn periodic_writer_has_its_cycle() {
 
 #[test]
 fn cycle_of_exact_times_is_strong() {
-    let place = Place::new("exact-cycles");
+    let place = PatternProgram::new("exact-cycles");
     let log = place.folder.join("log");
     let lines: Vec<String> = (0..24 * 4)
         .map(|i| {
@@ -166,7 +166,7 @@ fn cycle_of_exact_times_is_strong() {
 
 #[test]
 fn continuous_writer_has_no_cycle() {
-    let place = Place::new("no-cycles");
+    let place = PatternProgram::new("no-cycles");
     // A program that gets only every second time slice does have a cycle.
     let trace = (0..40)
         .map(|_| place.undisturbed("strided 3000 65536 65536 0"))

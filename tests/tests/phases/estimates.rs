@@ -3,7 +3,7 @@
 use crate::{miot, place};
 use miot_tests::built::built;
 use miot_tests::mpi::{compile, traced};
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced as hooked;
 use miot_trace_analysis::model::estimate::Estimate;
 use serde_json::Value;
@@ -154,8 +154,9 @@ fn phases_of_a_family_are_measured_in_one_file() {
     let run = format!("here={}", text(place));
     let estimate = [text(&built().miot), "estimate", text(&model), "--run", &run, "--repetitions", "3"];
     let _ = hooked::traced(place, &trace, &estimate).success();
-    let of_shared =
-        |row: &&Row| row.op == "pwrite" && row.path.as_ref().is_some_and(|path| path.ends_with("/file"));
+    let of_shared = |row: &&PrintedEvent| {
+        row.op == "pwrite" && row.path.as_ref().is_some_and(|path| path.ends_with("/file"))
+    };
     let all = hooked::events(&trace);
     let mut written: Vec<_> = all.iter().filter(of_shared).map(|row| (row.offset, row.length)).collect();
     written.sort_unstable();

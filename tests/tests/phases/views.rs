@@ -7,7 +7,7 @@
 use crate::{miot, phases, place};
 use miot_tests::built::built;
 use miot_tests::mpi::Mpi;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{events, traced as traced_alone};
 use miot_trace_analysis::model::{Model, Sharing, Ticks};
 use miot_trace_analysis::view::Range;
@@ -84,7 +84,7 @@ fn joined(mut ranges: Vec<Range>) -> Vec<Range> {
 /// Ranges that the processes of a trace have written to files of this name, by process.
 fn by_process(trace: &Path, name: &str) -> BTreeSet<Vec<Range>> {
     let mut all: BTreeMap<u64, Vec<Range>> = BTreeMap::new();
-    let is_wanted = |row: &Row| {
+    let is_wanted = |row: &PrintedEvent| {
         let is_file =
             row.path.as_ref().is_some_and(|path| Path::new(path).file_name() == Some(name.as_ref()));
         row.layer == "posix" && row.op.contains("write") && row.result > 0 && is_file

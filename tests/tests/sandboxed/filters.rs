@@ -1,11 +1,11 @@
 //! A program with its own seccomp filters, which kill it for every call that it does not make
 //! itself.
 
-use super::{Place, losses};
+use super::{SandboxDirs, losses};
 use miot_tests::compile::compile;
 use miot_tests::daemons::preloaded;
 use miot_tests::process::{Ended, run};
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,7 +33,7 @@ const AFTER: usize = 300;
 const BEFORE: [usize; 2] = [0, 3];
 
 /// Command that runs the program in its own folder.
-fn confined(place: &Place, program: &Path, dir: &Path, how: &str, before: usize) -> Command {
+fn confined(place: &SandboxDirs, program: &Path, dir: &Path, how: &str, before: usize) -> Command {
     let folder = place.path.join(folder(how, before));
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("data"), "some data").unwrap();
@@ -46,7 +46,7 @@ fn folder(how: &str, before: usize) -> String {
     format!("{how}-{before}")
 }
 
-fn program(place: &Place) -> PathBuf {
+fn program(place: &SandboxDirs) -> PathBuf {
     compile(&place.path, "confined", &["confined.c"], &[])
 }
 
@@ -57,7 +57,7 @@ fn assert_lives(ended: &Ended, how: &str, before: usize) {
 
 #[test]
 fn dormant_hook_makes_no_denied_call() {
-    let place = Place::new("dormant");
+    let place = SandboxDirs::new("dormant");
     let program = program(&place);
     for (how, before) in HOWS.iter().flat_map(|how| BEFORE.map(|before| (*how, before))) {
         assert_lives(&run(&mut confined(&place, &program, &place.nobody(), how, before)), how, before);
@@ -66,7 +66,7 @@ fn dormant_hook_makes_no_denied_call() {
 
 #[test]
 fn confined_program_is_recorded_as_far_as_possible() {
-    let place = Place::new("recorded");
+    let place = SandboxDirs::new("recorded");
     let (program, node) = (program(&place), place.node());
     for (how, before) in HOWS.iter().flat_map(|how| BEFORE.map(|before| (*how, before))) {
         assert_lives(&run(&mut confined(&place, &program, &node.dir, how, before)), how, before);
@@ -75,7 +75,9 @@ fn confined_program_is_recorded_as_far_as_possible() {
     let rows = node.end();
     let requests = |how: &str, before: usize, op: &str| {
         let file = format!("/{}/data", folder(how, before));
-        let of = |row: &&Row| row.op == op && row.path.as_deref().is_some_and(|path| path.ends_with(&file));
+        let of = |row: &&PrintedEvent| {
+            row.op == op && row.path.as_deref().is_some_and(|path| path.ends_with(&file))
+        };
         rows.iter().filter(of).count()
     };
     for (how, before) in HOWS.iter().flat_map(|how| BEFORE.map(|before| (*how, before))) {
@@ -103,7 +105,7 @@ fn confined_program_is_recorded_as_far_as_possible() {
 
 #[test]
 fn declared_inherited_filter_allows_recording() {
-    let place = Place::new("inherited");
+    let place = SandboxDirs::new("inherited");
     let (program, node) = (program(&place), place.node());
     // A filter that denies nothing important, with an error, so that a wrong declaration does no
     // harm.
@@ -116,8 +118,9 @@ fn declared_inherited_filter_allows_recording() {
     let rows = node.end();
     let reads = |how: &str, before: usize| {
         let file = format!("/{}/data", folder(how, before));
-        let of =
-            |row: &&Row| row.op == "read" && row.path.as_deref().is_some_and(|path| path.ends_with(&file));
+        let of = |row: &&PrintedEvent| {
+            row.op == "read" && row.path.as_deref().is_some_and(|path| path.ends_with(&file))
+        };
         rows.iter().filter(of).count()
     };
     assert_eq!(reads("exec-errno", 1), 1, "denied requests are not recorded");
@@ -128,7 +131,7 @@ fn declared_inherited_filter_allows_recording() {
 /// The kernel sends SIGXFSZ to a process that makes a file too long, and a segment is a file.
 #[test]
 fn file_size_limit_does_not_kill_the_program() {
-    let place = Place::new("limit");
+    let place = SandboxDirs::new("limit");
     let node = place.node();
     fs::write(place.path.join("data"), "some data").unwrap();
     for blocks in ["0", "1", "16", "64"] {
@@ -144,7 +147,7 @@ fn file_size_limit_does_not_kill_the_program() {
 /// `miot run` has the same filter as its command, and probes it with a process that may be killed.
 #[test]
 fn miot_run_probes_an_inherited_filter() {
-    let place = Place::new("run");
+    let place = SandboxDirs::new("run");
     let (program, hook) = (program(&place), &miot_tests::built::built().miot);
     fs::write(place.path.join("data"), "some data").unwrap();
     let trace = place.path.join("run-trace");

@@ -14,17 +14,17 @@ use miot_trace_store::{Reader, Table};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-struct Place {
+struct SandboxDirs {
     /// Directory on disk.
     path: PathBuf,
     /// Directory in shared memory, removed with the test.
     shared: tempfile::TempDir,
 }
 
-impl Place {
-    fn new(name: &str) -> Place {
+impl SandboxDirs {
+    fn new(name: &str) -> SandboxDirs {
         let shared = tempfile::tempdir_in("/dev/shm").unwrap();
-        Place { path: fresh(&format!("sandboxed-{name}")), shared }
+        SandboxDirs { path: fresh(&format!("sandboxed-{name}")), shared }
     }
 
     fn node(&self) -> Node {

@@ -1,12 +1,12 @@
 //! Debian programs that confine themselves: each run without the hook, with a dormant hook, and
 //! recorded. The results must be equal.
 
-use super::{Place, losses};
+use super::{SandboxDirs, losses};
 use miot_proto::control::DIR_ENV;
 use miot_tests::built::built;
 use miot_tests::daemons::{free_port, preloaded};
 use miot_tests::process::{Background, Ended, run, until};
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -49,8 +49,11 @@ fn command(program: &str, hook: Hook<'_>) -> Command {
 
 /// Runs `act` without the hook, with a dormant hook, and recorded, and compares the results.
 /// Returns the events.
-fn alike<T: PartialEq + std::fmt::Debug>(name: &str, mut act: impl FnMut(Hook<'_>) -> T) -> Vec<Row> {
-    let place = Place::new(name);
+fn alike<T: PartialEq + std::fmt::Debug>(
+    name: &str,
+    mut act: impl FnMut(Hook<'_>) -> T,
+) -> Vec<PrintedEvent> {
+    let place = SandboxDirs::new(name);
     let plain = act(None);
     assert_eq!(act(Some(&place.nobody())), plain, "{name} with a dormant hook");
     let node = place.node();
@@ -71,8 +74,8 @@ fn outcome(ended: &Ended) -> (i32, String, String) {
 }
 
 #[track_caller]
-fn assert_opened(rows: &[Row], end: &str) {
-    let opens = |row: &&Row| row.op.starts_with("open") || row.op.starts_with("fopen");
+fn assert_opened(rows: &[PrintedEvent], end: &str) {
+    let opens = |row: &&PrintedEvent| row.op.starts_with("open") || row.op.starts_with("fopen");
     let found =
         rows.iter().filter(opens).any(|row| row.path.as_deref().is_some_and(|path| path.ends_with(end)));
     assert!(found, "no open of {end} in {rows:#?}");

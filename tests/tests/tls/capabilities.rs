@@ -6,7 +6,7 @@ use miot_proto::control::DIR_ENV;
 use miot_tests::built::built;
 use miot_tests::daemons::{free_port, server, started, sweeps};
 use miot_tests::process::{Background, run, until};
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -78,7 +78,7 @@ impl Node {
     }
 
     /// Events in the trace so far.
-    fn so_far(&self) -> Vec<Row> {
+    fn so_far(&self) -> Vec<PrintedEvent> {
         if self.trace.join("miot-trace.json").exists() { events(&self.trace) } else { Vec::new() }
     }
 
@@ -88,7 +88,7 @@ impl Node {
         until("the log-client has checked all files", || sweeps(&self.dir) > before + 150);
     }
 
-    fn end(self) -> Vec<Row> {
+    fn end(self) -> Vec<PrintedEvent> {
         self.client.end();
         self.server.end();
         assert_good(&self.trace);

@@ -2,10 +2,10 @@
 
 use crate::site::{Site, tail_command, writes};
 use miot_tests::process::{Background, until};
-use miot_tests::trace::{Row, rows};
+use miot_tests::trace::{PrintedEvent, rows};
 use rustix::process::Signal;
 
-fn printed(tail: &Background) -> Vec<Row> {
+fn printed(tail: &Background) -> Vec<PrintedEvent> {
     let text = tail.printed();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     rows(whole).unwrap()

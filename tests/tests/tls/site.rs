@@ -4,7 +4,7 @@ use miot_tests::built::built;
 use miot_tests::daemons::{free_port, preloaded, ready, started};
 use miot_tests::process::{Background, Ended, run};
 use miot_tests::test_dir::fresh;
-use miot_tests::trace::Row;
+use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events};
 use miot_tls::{Files, Role, TlsClient};
 use std::fs;
@@ -141,7 +141,7 @@ impl Site {
     }
 
     /// Stops the log-clients and the log-server. Returns the trace and the log of the log-server.
-    pub(crate) fn end(self, clients: impl IntoIterator<Item = Background>) -> (Vec<Row>, String) {
+    pub(crate) fn end(self, clients: impl IntoIterator<Item = Background>) -> (Vec<PrintedEvent>, String) {
         for client in clients {
             let text = client.end();
             self.no_secrets(&text);
@@ -216,6 +216,6 @@ pub(crate) fn get(port: u16, path: &str) -> String {
 }
 
 /// Number of writes of 512 bytes on a node.
-pub(crate) fn writes(rows: &[Row], node: &str) -> usize {
+pub(crate) fn writes(rows: &[PrintedEvent], node: &str) -> usize {
     rows.iter().filter(|row| row.node == node && row.op == "write" && row.result == 512).count()
 }

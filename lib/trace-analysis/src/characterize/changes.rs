@@ -14,12 +14,12 @@ pub(super) struct Change {
     /// Begin and end of the request, nanoseconds since 1970.
     pub(super) begin: i64,
     pub(super) end: i64,
-    pub(super) what: What,
+    pub(super) counter: ChangedCounter,
 }
 
 /// Counters that a request changes besides the time span.
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(super) enum ChangedCounter {
     /// A failed request: only the failure is counted, unless it is counted for another pair.
     Failed(bool),
     Access {
@@ -92,17 +92,17 @@ impl Tallies {
         let (begin, end) = (change.begin, change.end);
         let counters = &mut self.counters[change.pair as usize];
         counters.span.add(begin, end);
-        self.memory += match &change.what {
-            What::Failed(is_counted) => {
+        self.memory += match &change.counter {
+            ChangedCounter::Failed(is_counted) => {
                 counters.meta.failed += u64::from(*is_counted);
                 0
             }
-            What::Access { is_write, access, overwritten } => {
+            ChangedCounter::Access { is_write, access, overwritten } => {
                 counters.access(*is_write, access, *overwritten, begin, end)
             }
-            What::Sync(kind) => counters.sync(*kind, begin, end),
-            What::Meta(kind) => counters.meta(*kind, begin, end),
-            What::RenameTarget => {
+            ChangedCounter::Sync(kind) => counters.sync(*kind, begin, end),
+            ChangedCounter::Meta(kind) => counters.meta(*kind, begin, end),
+            ChangedCounter::RenameTarget => {
                 counters.meta.rename_targets += 1;
                 0
             }

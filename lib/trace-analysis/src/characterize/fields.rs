@@ -2,7 +2,7 @@
 //! the name of the module.
 
 use super::counters::BIN_NAMES;
-use super::table::Row;
+use super::table::CounterRow;
 use super::{Quantiles, Side, Span};
 use miot_proto::event::flag;
 use miot_proto::op::Layer;
@@ -89,7 +89,7 @@ pub fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
-impl Row {
+impl CounterRow {
     /// Returns Miller's running time in nanoseconds: CPU time, or wall time if CPU time was not
     /// recorded.
     #[must_use]

@@ -41,13 +41,13 @@ pub use counters::{Counters, Data, Meta, Side, Span, Timer};
 pub use fields::Value;
 pub use latencies::{Latencies, Quantiles};
 pub use ranks::{Performance, Shared};
-pub use table::{By, Group, Row};
+pub use table::{By, CounterRow, Group};
 
 use crate::block_sizes::{ASSUMED_BLOCK, BlockSizes};
 use crate::place::{Place, Places};
 use crate::view::Range;
 use arrow_array::RecordBatch;
-use changes::{Change, Tallies, What};
+use changes::{Change, ChangedCounter, Tallies};
 use counters::{Access, MetaKind};
 use facts::{Files, Processes};
 use kind::Kind;
@@ -320,10 +320,10 @@ impl Characterize {
     fn request(&mut self, event: &Event, place: &Place, layer: u8, kind: Kind) {
         let Some(number) = self.pair((event.process, event.file.unwrap_or(0), layer)) else { return };
         if event.failed() {
-            return self.change(number, event, What::Failed(true));
+            return self.change(number, event, ChangedCounter::Failed(true));
         }
         let (block, written) = (self.pairs[number as usize].block, self.pairs[number as usize].written);
-        let what = match kind {
+        let counter = match kind {
             Kind::Read | Kind::Write => {
                 self.views_unknown += u64::from(matches!(place, Place::Unknown(_)));
                 let access = placed(event, place, block);
@@ -333,9 +333,9 @@ impl Characterize {
                         overwritten += self.written.write(written, piece.offset, piece.bytes);
                     }
                 }
-                What::Access { is_write: kind == Kind::Write, access, overwritten }
+                ChangedCounter::Access { is_write: kind == Kind::Write, access, overwritten }
             }
-            Kind::Sync(kind) => What::Sync(kind),
+            Kind::Sync(kind) => ChangedCounter::Sync(kind),
             Kind::Meta(kind) => {
                 let is_truncating = kind == MetaKind::Open
                     && layer != Layer::MpiIo as u8
@@ -344,32 +344,32 @@ impl Characterize {
                 if is_truncating || kind == MetaKind::Rename {
                     self.written.cut(written, 0);
                 }
-                What::Meta(kind)
+                ChangedCounter::Meta(kind)
             }
             Kind::Resize => {
                 self.written.cut(written, event.length.map_or(0, |to| u64::try_from(to).unwrap_or(0)));
-                What::Meta(MetaKind::Other)
+                ChangedCounter::Meta(MetaKind::Other)
             }
             Kind::Remove => {
                 self.written.cut(written, 0);
-                What::Meta(MetaKind::Other)
+                ChangedCounter::Meta(MetaKind::Other)
             }
             Kind::Fcntl => {
                 let command = event.arg.map(|arg| arg & 0xffff_ffff);
                 let is_dup = command.is_some_and(|command| F_DUPFD.contains(&command));
-                What::Meta(if is_dup { MetaKind::Dup } else { MetaKind::Other })
+                ChangedCounter::Meta(if is_dup { MetaKind::Dup } else { MetaKind::Other })
             }
             Kind::Copy | Kind::Note => return,
         };
-        self.change(number, event, what);
+        self.change(number, event, counter);
         if kind == Kind::Meta(MetaKind::Rename) {
             self.renamed(event, layer);
         }
     }
 
     /// Adds a request to a pair.
-    fn change(&mut self, pair: u32, event: &Event, what: What) {
-        self.changes.push(Change { pair, begin: event.begin, end: event.end, what });
+    fn change(&mut self, pair: u32, event: &Event, counter: ChangedCounter) {
+        self.changes.push(Change { pair, begin: event.begin, end: event.end, counter });
     }
 
     /// Counts a rename. The new name has the bytes of the old one, which are unknown.
@@ -377,7 +377,7 @@ impl Characterize {
         let Some(file) = event.file2 else { return };
         if let Some(number) = self.pair((event.process, file, layer)) {
             self.written.cut(self.pairs[number as usize].written, 0);
-            self.change(number, event, What::RenameTarget);
+            self.change(number, event, ChangedCounter::RenameTarget);
         }
     }
 
@@ -390,7 +390,7 @@ impl Characterize {
             }
             let Some(number) = self.pair((event.process, file.unwrap_or(0), layer)) else { continue };
             if event.failed() {
-                self.change(number, event, What::Failed(is_write || event.file.is_none()));
+                self.change(number, event, ChangedCounter::Failed(is_write || event.file.is_none()));
                 continue;
             }
             let pair = &self.pairs[number as usize];
@@ -400,7 +400,7 @@ impl Characterize {
                 Some(offset) => self.written.write(pair.written, offset.unsigned_abs(), access.bytes),
                 None => 0,
             };
-            self.change(number, event, What::Access { is_write, access, overwritten });
+            self.change(number, event, ChangedCounter::Access { is_write, access, overwritten });
         }
     }
 

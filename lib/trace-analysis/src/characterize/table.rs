@@ -64,7 +64,7 @@ impl Groups {
 
 /// A row.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct CounterRow {
     /// Subject of the row, by name.
     pub labels: Vec<(&'static str, Value)>,
     /// Name of the layer.
@@ -174,7 +174,7 @@ impl Characterization {
     /// # Panics
     /// If the group belongs to other groups.
     #[must_use]
-    pub fn row(&self, groups: &Groups, group: &Group) -> Row {
+    pub fn row(&self, groups: &Groups, group: &Group) -> CounterRow {
         let pairs: Vec<&Pair> =
             groups.order[group.pairs.clone()].iter().map(|number| &self.pairs[*number as usize]).collect();
         let mut counters = Counters::default();
@@ -200,7 +200,7 @@ impl Characterization {
         }
         let busy = |life: &&Life| life.busy[usize::from(group.layer)].total;
         let [reads, writes] = [counters.reads(), counters.writes()].map(|side| side.latencies.quantiles());
-        Row {
+        CounterRow {
             labels: self.labels(groups, group, &pairs),
             layer: Layer::from_number(group.layer).map_or("unknown", Layer::name),
             processes: processes.len() as u64,

@@ -21,7 +21,7 @@ mod packet;
 use arrow_array::RecordBatch;
 use arrow_array::types::{TimestampNanosecondType, UInt64Type};
 use metadata::EventType;
-use miot_trace_events::row::{self, Column, ColumnType, Row, Value};
+use miot_trace_events::row::{self, Column, ColumnType, EventRow, Value};
 use miot_trace_store::schema::{self, column, text};
 use packet::Packet;
 use std::collections::{BTreeMap, HashMap};
@@ -127,7 +127,7 @@ impl Ctf {
         let mut event = Vec::new();
         let mut name = String::new();
         for i in 0..columns.rows() {
-            let row = Row::of(&columns, i);
+            let row = EventRow::of(&columns, i);
             name.clear();
             name.extend([row.layer, ":", row.op]);
             event.clear();

@@ -50,7 +50,7 @@ pub(super) struct EventFilters {
 
 /// An event on the page.
 #[derive(Debug, Serialize)]
-struct EventRow {
+struct PageEvent {
     time: i64,
     duration: i64,
     node: String,
@@ -65,7 +65,7 @@ struct EventRow {
 
 #[derive(Debug, Serialize)]
 struct EventMessage<'a> {
-    rows: &'a VecDeque<EventRow>,
+    rows: &'a VecDeque<PageEvent>,
     /// Number of events since the previous message that are left out.
     skipped: u64,
 }
@@ -177,7 +177,7 @@ fn decode_frame(frame: &[u8]) -> Vec<RecordBatch> {
 }
 
 /// Adds the rows of a batch, and keeps the latest.
-fn keep_latest(batch: &RecordBatch, rows: &mut VecDeque<EventRow>, skipped: &mut u64) {
+fn keep_latest(batch: &RecordBatch, rows: &mut VecDeque<PageEvent>, skipped: &mut u64) {
     let first = batch.num_rows().saturating_sub(MAX_EVENTS);
     let new = batch.num_rows() - first;
     let gone = (rows.len() + new).saturating_sub(MAX_EVENTS);
@@ -187,7 +187,7 @@ fn keep_latest(batch: &RecordBatch, rows: &mut VecDeque<EventRow>, skipped: &mut
     rows.extend((0..new).filter_map(|row| event_row(&batch, row)));
 }
 
-fn event_row(batch: &RecordBatch, row: usize) -> Option<EventRow> {
+fn event_row(batch: &RecordBatch, row: usize) -> Option<PageEvent> {
     let i64s =
         |name: &str| -> Option<&PrimitiveArray<Int64Type>> { batch.column_by_name(name)?.as_primitive_opt() };
     let optional =
@@ -201,7 +201,7 @@ fn event_row(batch: &RecordBatch, row: usize) -> Option<EventRow> {
         let values = values.as_string_opt::<i32>()?;
         (at < values.len() && values.is_valid(at)).then(|| values.value(at).to_owned())
     };
-    Some(EventRow {
+    Some(PageEvent {
         time: batch.column_by_name("time")?.as_primitive_opt::<TimestampNanosecondType>()?.value(row),
         duration: optional("duration")?,
         node: name("node").unwrap_or_default(),

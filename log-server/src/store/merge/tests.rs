@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 
 /// Attempt number and time of a row.
-type Row = (u64, i64);
+type AttemptAndTime = (u64, i64);
 
-fn batch(rows: &[Row]) -> Columns {
+fn batch(rows: &[AttemptAndTime]) -> Columns {
     let mut columns = Columns::default();
     for &(attempt, time) in rows {
         let event = Event {
@@ -73,7 +73,7 @@ fn end(attempts: u64) -> StreamEnd {
 
 /// Generates rows of one stream from differences of attempt number and time: there are gaps and
 /// equal times.
-fn stream_rows() -> impl Strategy<Value = Vec<Row>> {
+fn stream_rows() -> impl Strategy<Value = Vec<AttemptAndTime>> {
     prop::collection::vec(
         (prop_oneof![6 => Just(1u64), 1 => 2u64..5], prop_oneof![3 => 0i64..3, 1 => -20i64..40]),
         0..60,
@@ -92,7 +92,7 @@ fn stream_rows() -> impl Strategy<Value = Vec<Row>> {
 }
 
 /// Keys that the trace must have for a stream: times do not decrease.
-fn expected(stream: StreamId, rows: &[Row]) -> Vec<RowKey> {
+fn expected(stream: StreamId, rows: &[AttemptAndTime]) -> Vec<RowKey> {
     let mut last = i64::MIN;
     rows.iter()
         .map(|&(attempt, time)| {

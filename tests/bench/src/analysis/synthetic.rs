@@ -58,7 +58,7 @@ struct Rank {
     file: u64,
 }
 
-struct Row {
+struct SyntheticEvent {
     time: i64,
     duration: i64,
     rank: u64,
@@ -103,7 +103,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    fn add(&mut self, row: &Row) {
+    fn add(&mut self, row: &SyntheticEvent) {
         self.events += 1;
         self.begin = self.begin.min(row.time - row.duration);
         self.end = self.end.max(row.time);
@@ -163,7 +163,7 @@ impl Cluster {
 
     /// Appends the next requests, in order of completion.
     #[expect(clippy::too_many_lines, reason = "one branch per kind of program, one push per column")]
-    fn step(&mut self, rows: &mut Vec<Row>) {
+    fn step(&mut self, rows: &mut Vec<SyntheticEvent>) {
         self.time += 500 + self.random.below(9_000) as i64;
         let minute = (self.time - BEGIN) / 60_000_000_000;
         // Every job is idle in some minutes.
@@ -228,7 +228,7 @@ impl Cluster {
         state.offset += moved;
         let (time, idle) = (self.time, (self.time - state.busy).max(1));
         let duration = self.random.duration(typical).min(idle);
-        let mut row = Row {
+        let mut row = SyntheticEvent {
             time,
             duration,
             rank: number,
@@ -248,7 +248,7 @@ impl Cluster {
         state.seq += 1;
         if matches!(op, Op::MpiRead | Op::MpiWrite) {
             let inner = if op == Op::MpiRead { Op::Pread } else { Op::Pwrite };
-            let within = Row {
+            let within = SyntheticEvent {
                 op: inner,
                 seq: state.seq,
                 enclosing: Some(row.seq as u32 + 1),
@@ -346,17 +346,17 @@ fn files() -> Result<RecordBatch> {
     })
 }
 
-fn columns(rows: &[Row]) -> Result<RecordBatch> {
+fn columns(rows: &[SyntheticEvent]) -> Result<RecordBatch> {
     fn all<T: arrow_array::ArrowPrimitiveType>(
-        rows: &[Row],
-        of: impl Fn(&Row) -> T::Native,
+        rows: &[SyntheticEvent],
+        of: impl Fn(&SyntheticEvent) -> T::Native,
     ) -> Option<ArrayRef> {
         Some(Arc::new(PrimitiveArray::<T>::from_iter_values(rows.iter().map(of))))
     }
-    fn numbers(rows: &[Row], of: impl Fn(&Row) -> Option<i64>) -> Option<ArrayRef> {
+    fn numbers(rows: &[SyntheticEvent], of: impl Fn(&SyntheticEvent) -> Option<i64>) -> Option<ArrayRef> {
         Some(Arc::new(rows.iter().map(of).collect::<Int64Array>()))
     }
-    let is_mpi = |row: &Row| matches!(row.op, Op::MpiRead | Op::MpiWrite);
+    let is_mpi = |row: &SyntheticEvent| matches!(row.op, Op::MpiRead | Op::MpiWrite);
     let layers = rows.iter().map(|row| u32::from(is_mpi(row)));
     let layers = DictionaryArray::<NameKey>::try_new(
         PrimitiveArray::from_iter_values(layers),

@@ -53,8 +53,8 @@ END
         /requests in/ { served = $1 }
         END {
             print "errors: connect", connect + 0, "write", write + 0, "timeout", timeout + 0, "not 2xx", other + 0
-            print read <= 32 ? "no connection was closed but by the reload" : "more connections were closed than open"
-            print served > 0 ? "requests were served" : "no request was served"
+            print (read <= 32 ? "no connection was closed but by the reload" : "more connections were closed than open")
+            print (served > 0 ? "requests were served" : "no request was served")
         }' load
     nginx -c "$PWD/conf" -e "$PWD/errors" -s quit
     while [ -e pid ]; do sleep 0.05; done

@@ -48,35 +48,40 @@ impl Location {
             .is_some_and(|(parent, last)| Arc::ptr_eq(parent, directory) && **last == *name.as_bytes())
     }
 
-    /// Returns the path below `mount`. It does not end in a slash unless it is the root directory.
-    pub(crate) fn path(self: &Arc<Location>, mount: &[u8]) -> Vec<u8> {
-        let mut names: Vec<Box<[u8]>> = Vec::new();
-        let mut at = self.clone();
-        while names.len() < MAX_COMPONENTS {
-            let current = at.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let Some((directory, name)) = current else { break };
-            names.push(name);
-            at = directory;
-        }
-        let mut path = mount.strip_suffix(b"/").unwrap_or(mount).to_vec();
-        for name in names.iter().rev() {
+    /// Appends the path below `mount` to an empty buffer. The path does not end in a slash unless
+    /// it is the root directory.
+    pub(crate) fn write_path(self: &Arc<Location>, mount: &[u8], path: &mut Vec<u8>) {
+        // Backwards, from the last name to the mount point: nothing is copied but the names.
+        let mut next = Some(self.clone());
+        for _ in 0..MAX_COMPONENTS {
+            let Some(at) = next.take() else { break };
+            let current = at.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some((directory, name)) = &*current else { break };
+            path.extend(name.iter().rev());
             path.push(b'/');
-            path.extend_from_slice(name);
+            next = Some(directory.clone());
         }
+        path.extend(mount.strip_suffix(b"/").unwrap_or(mount).iter().rev());
+        path.reverse();
         if path.is_empty() {
             path.push(b'/');
         }
+    }
+
+    /// Returns the path below `mount`, see [`Location::write_path`].
+    pub(crate) fn path(self: &Arc<Location>, mount: &[u8]) -> Vec<u8> {
+        let mut path = Vec::new();
+        self.write_path(mount, &mut path);
         path
     }
 
-    /// Returns the path of a name in this directory.
-    pub(crate) fn path_of(self: &Arc<Location>, mount: &[u8], name: &OsStr) -> Vec<u8> {
-        let mut path = self.path(mount);
+    /// Appends the path of a name in this directory to an empty buffer.
+    pub(crate) fn write_path_of(self: &Arc<Location>, mount: &[u8], name: &OsStr, path: &mut Vec<u8>) {
+        self.write_path(mount, path);
         if !path.ends_with(b"/") {
             path.push(b'/');
         }
         path.extend_from_slice(name.as_bytes());
-        path
     }
 }
 
@@ -103,7 +108,9 @@ mod tests {
         assert_eq!(root.path(b"/mnt"), b"/mnt");
         assert_eq!(file.path(b"/mnt"), b"/mnt/a/file");
         assert_eq!(file.path(b"/"), b"/a/file");
-        assert_eq!((root.path(b"/"), root.path_of(b"/", "x".as_ref())), (b"/".to_vec(), b"/x".to_vec()));
+        let mut named = Vec::new();
+        root.write_path_of(b"/", "x".as_ref(), &mut named);
+        assert_eq!((root.path(b"/"), named), (b"/".to_vec(), b"/x".to_vec()));
         let b = Arc::new(Location::new(&root, "b".as_ref()));
         a.set(&b, "c".as_ref());
         assert_eq!(file.path(b"/mnt"), b"/mnt/b/c/file");

@@ -115,13 +115,30 @@ impl Passthrough {
         }
     }
 
+    /// Appends the path of a file to an empty buffer; nothing if the kernel has forgotten the file.
+    fn write_path(&self, node: INodeNo, path: &mut Vec<u8>) {
+        if let Ok(inode) = self.source.inodes.get(node.0) {
+            inode.location.write_path(&self.mount, path);
+        }
+    }
+
+    /// Appends the path of a name to an empty buffer; nothing if its directory is unknown.
+    fn write_path_of(&self, at: EntryName<'_>, path: &mut Vec<u8>) {
+        if let Ok(directory) = self.source.inodes.get(at.parent) {
+            directory.location.write_path_of(&self.mount, at.name, path);
+        }
+    }
+
     fn path(&self, node: INodeNo) -> Vec<u8> {
-        self.source.inodes.get(node.0).map(|inode| inode.location.path(&self.mount)).unwrap_or_default()
+        let mut path = Vec::new();
+        self.write_path(node, &mut path);
+        path
     }
 
     fn path_of(&self, at: EntryName<'_>) -> Vec<u8> {
-        let directory = self.source.inodes.get(at.parent);
-        directory.map(|directory| directory.location.path_of(&self.mount, at.name)).unwrap_or_default()
+        let mut path = Vec::new();
+        self.write_path_of(at, &mut path);
+        path
     }
 
     fn reply_entry(&self, result: SourceResult<FileAttr>, reply: ReplyEntry) {
@@ -222,7 +239,11 @@ impl Filesystem for Passthrough {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let recorded = RecordedRequest::begin(op::LOOKUP, request);
         let result = self.source.look_up(entry_name(parent, name));
-        recorded.end_path(completion(&result, zero), || self.path_of(entry_name(parent, name)), b"");
+        recorded.end_path(
+            completion(&result, zero),
+            |path| self.write_path_of(entry_name(parent, name), path),
+            b"",
+        );
         self.reply_entry(result, reply);
     }
 
@@ -233,7 +254,7 @@ impl Filesystem for Passthrough {
     fn getattr(&self, request: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let recorded = RecordedRequest::begin(op::GETATTR, request);
         let result = self.source.attributes(node.0);
-        recorded.end_path(completion(&result, zero), || self.path(node), b"");
+        recorded.end_path(completion(&result, zero), |path| self.write_path(node, path), b"");
         reply_with!(reply, result, attributes => reply.attr(&self.ttl(), &attributes));
     }
 
@@ -263,14 +284,18 @@ impl Filesystem for Passthrough {
         let bits = [mode.is_some(), uid.is_some(), gid.is_some(), false, atime.is_some(), mtime.is_some()];
         let changed = bits.iter().enumerate().map(|(bit, set)| i32::from(*set) << bit).sum();
         let word = size.unwrap_or_else(|| argument(changed, mode.unwrap_or(0)));
-        recorded.end_path(completion_with(&result, word), || self.path(node), b"");
+        recorded.end_path(completion_with(&result, word), |path| self.write_path(node, path), b"");
         reply_with!(reply, result, attributes => reply.attr(&self.ttl(), &attributes));
     }
 
     fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
         let recorded = RecordedRequest::begin(op::READLINK, request);
         let result = self.source.read_link(node.0);
-        recorded.end_path(completion(&result, |target| target.len() as i64), || self.path(node), b"");
+        recorded.end_path(
+            completion(&result, |target| target.len() as i64),
+            |path| self.write_path(node, path),
+            b"",
+        );
         reply_with!(reply, result, target => reply.data(&target));
     }
 
@@ -288,7 +313,7 @@ impl Filesystem for Passthrough {
         let result = self.source.create_node(request, entry_name(parent, name), (mode, mask), device);
         recorded.end_path(
             completion_with(&result, argument(0, mode)),
-            || self.path_of(entry_name(parent, name)),
+            |path| self.write_path_of(entry_name(parent, name), path),
             b"",
         );
         self.reply_entry(result, reply);
@@ -307,7 +332,7 @@ impl Filesystem for Passthrough {
         let result = self.source.create_directory(request, entry_name(parent, name), (mode, mask));
         recorded.end_path(
             completion_with(&result, mode.into()),
-            || self.path_of(entry_name(parent, name)),
+            |path| self.write_path_of(entry_name(parent, name), path),
             b"",
         );
         self.reply_entry(result, reply);
@@ -316,14 +341,22 @@ impl Filesystem for Passthrough {
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let recorded = RecordedRequest::begin(op::UNLINK, request);
         let result = self.source.remove(entry_name(parent, name), AtFlags::empty());
-        recorded.end_path(completion(&result, zero), || self.path_of(entry_name(parent, name)), b"");
+        recorded.end_path(
+            completion(&result, zero),
+            |path| self.write_path_of(entry_name(parent, name), path),
+            b"",
+        );
         reply_empty(result, reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let recorded = RecordedRequest::begin(op::RMDIR, request);
         let result = self.source.remove(entry_name(parent, name), AtFlags::REMOVEDIR);
-        recorded.end_path(completion(&result, zero), || self.path_of(entry_name(parent, name)), b"");
+        recorded.end_path(
+            completion(&result, zero),
+            |path| self.write_path_of(entry_name(parent, name), path),
+            b"",
+        );
         reply_empty(result, reply);
     }
 
@@ -372,7 +405,7 @@ impl Filesystem for Passthrough {
             file.trace.set_named(recorded.is_some());
         }
         let done = Completion { handle, ..completion_with(&result, argument(flags.0, 0)) };
-        recorded.end_path(done, || self.path(node), b"");
+        recorded.end_path(done, |path| self.write_path(node, path), b"");
         reply_with!(reply, result, file => reply.opened(FileHandle(self.files.insert(file)), self.open_flags()));
     }
 
@@ -393,7 +426,7 @@ impl Filesystem for Passthrough {
             file.trace.set_named(recorded.is_some());
         }
         let done = Completion { handle, ..completion_with(&result, argument(flags, mode)) };
-        recorded.end_path(done, || self.path_of(entry_name(parent, name)), b"");
+        recorded.end_path(done, |path| self.write_path_of(entry_name(parent, name), path), b"");
         reply_with!(reply, result, (file, attributes) => {
             let handle = FileHandle(self.files.insert(file));
             reply.created(&self.ttl(), &attributes, GENERATION, handle, self.open_flags());
@@ -482,7 +515,7 @@ impl Filesystem for Passthrough {
             directory.trace.set_named(recorded.is_some());
         }
         let done = Completion { handle, ..completion_with(&result, argument(flags.0, 0)) };
-        recorded.end_path(done, || self.path(node), b"");
+        recorded.end_path(done, |path| self.write_path(node, path), b"");
         let keep = match self.cache {
             CachePolicy::Always => FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
             CachePolicy::None | CachePolicy::Auto => FopenFlags::empty(),
@@ -584,7 +617,7 @@ impl Filesystem for Passthrough {
     fn statfs(&self, request: &Request, node: INodeNo, reply: ReplyStatfs) {
         let recorded = RecordedRequest::begin(op::STATFS, request);
         let result = self.source.usage(node.0);
-        recorded.end_path(completion(&result, zero), || self.path(node), b"");
+        recorded.end_path(completion(&result, zero), |path| self.write_path(node, path), b"");
         reply_with!(reply, result, s => reply.statfs(
             s.f_blocks,
             s.f_bfree,
@@ -610,7 +643,7 @@ impl Filesystem for Passthrough {
         let recorded = RecordedRequest::begin(op::SETXATTR, request);
         let result = self.source.set_xattr(node.0, name, value, flags);
         let done = completion_with(&result, value.len() as u64);
-        recorded.end_path(done, || self.path(node), name.as_bytes());
+        recorded.end_path(done, |path| self.write_path(node, path), name.as_bytes());
         reply_empty(result, reply);
     }
 
@@ -618,7 +651,7 @@ impl Filesystem for Passthrough {
         let recorded = RecordedRequest::begin(op::GETXATTR, request);
         let result = self.source.xattr(node.0, name, size);
         let done = Completion { length: size.into(), ..completion(&result, |(_, length)| *length as i64) };
-        recorded.end_path(done, || self.path(node), name.as_bytes());
+        recorded.end_path(done, |path| self.write_path(node, path), name.as_bytes());
         reply_xattr(result, size, reply);
     }
 
@@ -626,14 +659,14 @@ impl Filesystem for Passthrough {
         let recorded = RecordedRequest::begin(op::LISTXATTR, request);
         let result = self.source.xattrs(node.0, size);
         let done = Completion { length: size.into(), ..completion(&result, |(_, length)| *length as i64) };
-        recorded.end_path(done, || self.path(node), b"");
+        recorded.end_path(done, |path| self.write_path(node, path), b"");
         reply_xattr(result, size, reply);
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let recorded = RecordedRequest::begin(op::REMOVEXATTR, request);
         let result = self.source.remove_xattr(node.0, name);
-        recorded.end_path(completion(&result, zero), || self.path(node), name.as_bytes());
+        recorded.end_path(completion(&result, zero), |path| self.write_path(node, path), name.as_bytes());
         reply_empty(result, reply);
     }
 

@@ -7,10 +7,16 @@ use miot_tracer::{
     Caller, Completion, Ext, Layer, NONE, Op, RequestArgs, StartedRequest, begin, begin_on, cancel, end_with,
 };
 use rustix::io::Errno;
+use std::cell::Cell;
 
 /// Returns the operation in the layer `fuse`.
 const fn in_fuse_layer(op: Op) -> Op {
     Op { layer: Layer::Fuse as u8, number: op.number }
+}
+
+thread_local! {
+    /// Buffer for the path of the request that ends, empty between requests.
+    static PATH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// A request between its arrival and its reply.
@@ -89,12 +95,16 @@ impl RecordedRequest {
         }
     }
 
-    /// Ends a request that refers to a file by name, and optionally to a second name.
-    pub(crate) fn end_path(self, done: Completion, path: impl FnOnce() -> Vec<u8>, second: &[u8]) {
+    /// Ends a request that refers to a file by name, and optionally to a second name. `write_path`
+    /// appends the path to an empty buffer, which the thread keeps for its next request.
+    pub(crate) fn end_path(self, done: Completion, write_path: impl FnOnce(&mut Vec<u8>), second: &[u8]) {
         if let Some(begun) = self.begun {
-            let path = path();
+            let mut path = PATH.take();
+            write_path(&mut path);
             let ext = Ext { path1: &path, path2: second, caller: self.caller, ..Ext::default() };
             end_with(begun, done, &ext);
+            path.clear();
+            PATH.set(path);
         }
     }
 

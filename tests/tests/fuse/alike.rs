@@ -86,6 +86,11 @@ fn mount_without_a_cache_equals_its_source() {
 }
 
 #[test]
+fn mount_with_cached_attributes_equals_its_source() {
+    alike("fuse-alike-attr", &["--cache", "none", "--attr-timeout", "1"]);
+}
+
+#[test]
 fn mount_with_everything_cached_equals_its_source() {
     alike("fuse-alike-always", &["-o", "cache=always,threads=2"]);
 }

@@ -32,6 +32,8 @@ fn impossible_mount_is_refused() {
     refused(&place.source, &place.dir.join("none"), &[], "name a directory that exists");
     refused(&place.source, &place.mount, &["-o", "allow_root"], "no such option");
     refused(&place.source, &place.mount, &["-o", "cache=some"], "cache=none");
+    refused(&place.source, &place.mount, &["--attr-timeout=-1"], "--attr-timeout");
+    refused(&place.source, &place.mount, &["-o", "attr_timeout=x"], "seconds from 0 to 86400");
     refused(&place.source, &place.mount, &["--threads", "0"], "--threads");
     // A mount inside its source would contain itself, by any name.
     fs::create_dir(place.source.join("in")).unwrap();

@@ -219,6 +219,31 @@ fn names_are_below_the_mount_and_follow_renames() {
 }
 
 #[test]
+fn attr_timeout_saves_only_requests_for_attributes() {
+    let place = MountDirs::new("fuse-attr-timeout");
+    // A change of the mode through the mount applies at once, although attributes are cached.
+    let script = "echo data > mount/file
+                  for i in 1 2 3 4 5 6 7 8 9 10; do stat mount/file > /dev/null; cat mount/file > /dev/null; done
+                  chmod 600 mount/file
+                  user='setpriv --reuid 65534 --regid 65534 --clear-groups'
+                  if $user cat mount/file 2> /dev/null; then echo readable; fi
+                  chmod 644 mount/file; $user cat mount/file";
+    let count = |options: &str| {
+        let (ended, rows) = recorded(&place, options, script);
+        assert_eq!(ended.stdout, "data\n", "{options}");
+        let file = place.mount.join("file");
+        let of_file =
+            |op: &str| rows.iter().filter(|row| row.op == op && row.path.as_deref() == file.to_str()).count();
+        fs::remove_file(place.source.join("file")).unwrap();
+        ["lookup", "open", "read", "write", "setattr", "getattr"].map(of_file)
+    };
+    let strict = count("--cache none");
+    let cached = count("--cache none --attr-timeout 60");
+    assert_eq!(strict[..5], cached[..5], "{strict:?} {cached:?}");
+    assert!(strict[5] >= 20 && cached[5] <= 2, "{strict:?} {cached:?}");
+}
+
+#[test]
 fn posix_call_is_the_parent_of_the_fuse_request() {
     let place = MountDirs::new("fuse-linked");
     let script = "dd if=/dev/zero of=mount/file bs=64k count=20 status=none";

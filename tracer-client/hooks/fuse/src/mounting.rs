@@ -121,7 +121,7 @@ pub fn mount(options: &Options, settings: &MountSettings, paths: MountPaths) -> 
     let open_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(&source, open_flags, Mode::empty())
         .with_context(|| format!("SOURCE {} cannot be opened", source.display()))?;
-    let files = Passthrough::new(root, &mountpoint, options.cache, budget)
+    let files = Passthrough::new(root, &mountpoint, options, budget)
         .with_context(|| format!("SOURCE {} cannot be served", source.display()))?;
     let name = settings.fsname.as_deref().map_or(source.as_os_str(), OsStr::new);
     let mut config = Config::default();

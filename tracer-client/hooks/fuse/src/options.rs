@@ -2,6 +2,7 @@
 
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -17,7 +18,7 @@ Requests are recorded while a log-client runs ($MIOT_DIR, else /dev/shm/miot). W
 records nothing. After SIGTERM, open files remain usable and miot-fuse exits when the last one is closed. A second \
 signal ends it immediately.
 
-Options of -o: ro, rw, allow_other, cache=..., threads=N, [no]suid, [no]dev, [no]exec, [no]atime, sync, dirsync, \
+Options of -o: ro, rw, allow_other, cache=..., attr_timeout=SECONDS, threads=N, [no]suid, [no]dev, [no]exec, [no]atime, sync, dirsync, \
 fsname=NAME. Options of mount and systemd (defaults, auto, noauto, nofail, _netdev, user, x-...) are accepted and ignored.";
 
 /// Mount a pass-through file system that records every kernel request for a directory
@@ -40,6 +41,9 @@ pub struct Options {
     /// Caching by the kernel
     #[arg(long, value_name = "POLICY", default_value = "auto")]
     pub cache: CachePolicy,
+    /// Time for which the kernel may cache attributes, instead of that of --cache
+    #[arg(long, value_name = "SECONDS", value_parser = attr_timeout)]
+    pub attr_timeout: Option<Duration>,
     /// Number of requests served concurrently [default: twice the processors, 4 to 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
@@ -94,6 +98,9 @@ pub enum MountOptionError {
     /// The value of `cache` is unknown.
     #[error("-o {0}: expected cache=none, cache=auto or cache=always")]
     Cache(String),
+    /// The value of `attr_timeout` is out of range.
+    #[error("-o {0}: expected seconds from 0 to 86400, such as 0.5")]
+    AttributeTimeout(String),
     /// The value of `threads` is out of range.
     #[error("-o {0}: expected a number from 1 to 1024")]
     Threads(String),
@@ -102,7 +109,38 @@ pub enum MountOptionError {
     Unknown(String),
 }
 
+/// Longest time for which the kernel may cache names and attributes: a day.
+pub(crate) const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+/// The time is negative, too long or not a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected seconds from 0 to 86400, such as 0.5")]
+struct InvalidTimeout;
+
+fn attr_timeout(seconds: &str) -> Result<Duration, InvalidTimeout> {
+    let seconds = seconds.parse().map_err(|_| InvalidTimeout)?;
+    let timeout = Duration::try_from_secs_f64(seconds).map_err(|_| InvalidTimeout)?;
+    if timeout <= MAX_TIMEOUT { Ok(timeout) } else { Err(InvalidTimeout) }
+}
+
+/// Times for which the kernel may cache what a reply contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CacheTimes {
+    pub(crate) names: Duration,
+    pub(crate) attributes: Duration,
+}
+
 impl Options {
+    /// Returns the times for which the kernel may cache names and attributes.
+    pub(crate) fn cache_times(&self) -> CacheTimes {
+        let names = match self.cache {
+            CachePolicy::None => Duration::ZERO,
+            CachePolicy::Auto => Duration::from_secs(1),
+            CachePolicy::Always => MAX_TIMEOUT,
+        };
+        CacheTimes { names, attributes: self.attr_timeout.unwrap_or(names) }
+    }
+
     /// Moves the options of `-o` to the other options, and returns those that have none.
     ///
     /// # Errors
@@ -118,6 +156,11 @@ impl Options {
                 ("cache", policy) => {
                     let policy = CachePolicy::from_str(policy, false);
                     self.cache = policy.map_err(|_| MountOptionError::Cache(option.clone()))?;
+                }
+                ("attr_timeout", seconds) => {
+                    let timeout = attr_timeout(seconds);
+                    self.attr_timeout =
+                        Some(timeout.map_err(|_| MountOptionError::AttributeTimeout(option.clone()))?);
                 }
                 ("threads", n) => {
                     let number = n.parse().ok().filter(|n| (1..=1024).contains(n));
@@ -179,17 +222,30 @@ mod tests {
 
     #[test]
     fn mount_options_set_the_command_line_options() {
-        let mut given =
-            options(&["-o", "ro,allow_other,cache=none,threads=3,suid,noexec,x-systemd.automount,nofail"]);
+        let mut given = options(&[
+            "-o",
+            "ro,allow_other,cache=none,attr_timeout=0.004,threads=3,suid,noexec,x-systemd.automount,nofail",
+        ]);
         let settings = given.apply_mount_options().unwrap();
         assert!(given.read_only && given.allow_other);
         assert!(settings.suid && settings.noexec && !settings.dev);
         assert_eq!((given.cache, given.threads()), (CachePolicy::None, ThreadCount::Fixed(3)));
+        let times = CacheTimes { names: Duration::ZERO, attributes: Duration::from_millis(4) };
+        assert_eq!(given.cache_times(), times);
     }
 
     #[test]
     fn unknown_mount_options_are_refused() {
-        for wrong in ["cache=some", "threads=0", "threads=x", "allow_root", "fsname="] {
+        for wrong in [
+            "cache=some",
+            "attr_timeout=-1",
+            "attr_timeout=nan",
+            "attr_timeout=86401",
+            "threads=0",
+            "threads=x",
+            "allow_root",
+            "fsname=",
+        ] {
             let error = options(&["-o", wrong]).apply_mount_options().unwrap_err().to_string();
             assert!(error.contains(wrong), "{error}");
         }

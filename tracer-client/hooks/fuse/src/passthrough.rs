@@ -8,7 +8,7 @@ use crate::aligned_buffer::with_buffer;
 use crate::attributes::{attributes, file_type};
 use crate::descriptors::DescriptorBudget;
 use crate::open_files::{HandleTable, OpenDirectory, OpenFile};
-use crate::options::CachePolicy;
+use crate::options::{CachePolicy, CacheTimes, Options};
 use crate::record::{
     RecordedRequest, args_without_range, argument, completion, completion_with, request_args,
 };
@@ -47,6 +47,7 @@ pub struct Passthrough {
     files: HandleTable<OpenFile>,
     directories: HandleTable<OpenDirectory>,
     cache: CachePolicy,
+    times: CacheTimes,
     /// Mount point: the start of paths in the trace.
     mount: Vec<u8>,
 }
@@ -86,25 +87,22 @@ impl Passthrough {
     pub fn new(
         source: OwnedFd,
         mount: &Path,
-        cache: CachePolicy,
+        options: &Options,
         budget: DescriptorBudget,
     ) -> rustix::io::Result<Passthrough> {
         Ok(Passthrough {
             source: Source::new(source, budget)?,
             files: HandleTable::default(),
             directories: HandleTable::default(),
-            cache,
+            cache: options.cache,
+            times: options.cache_times(),
             mount: mount.as_os_str().as_bytes().to_vec(),
         })
     }
 
-    /// Time for which the kernel may cache names and attributes.
-    fn ttl(&self) -> Duration {
-        match self.cache {
-            CachePolicy::None => Duration::ZERO,
-            CachePolicy::Auto => Duration::from_secs(1),
-            CachePolicy::Always => Duration::from_secs(24 * 3600),
-        }
+    /// Time for replies that have one time for name and attributes.
+    fn shortest_time(&self) -> Duration {
+        self.times.names.min(self.times.attributes)
     }
 
     fn open_flags(&self) -> FopenFlags {
@@ -142,7 +140,9 @@ impl Passthrough {
     }
 
     fn reply_entry(&self, result: SourceResult<FileAttr>, reply: ReplyEntry) {
-        reply_with!(reply, result, attributes => reply.entry(&self.ttl(), &attributes, GENERATION));
+        reply_with!(reply, result, attributes => {
+            reply.entry_with_ttls(&self.times.attributes, &self.times.names, &attributes, GENERATION);
+        });
     }
 
     /// Begins a request on an open file.
@@ -255,7 +255,7 @@ impl Filesystem for Passthrough {
         let recorded = RecordedRequest::begin(op::GETATTR, request);
         let result = self.source.attributes(node.0);
         recorded.end_path(completion(&result, zero), |path| self.write_path(node, path), b"");
-        reply_with!(reply, result, attributes => reply.attr(&self.ttl(), &attributes));
+        reply_with!(reply, result, attributes => reply.attr(&self.times.attributes, &attributes));
     }
 
     fn setattr(
@@ -285,7 +285,7 @@ impl Filesystem for Passthrough {
         let changed = bits.iter().enumerate().map(|(bit, set)| i32::from(*set) << bit).sum();
         let word = size.unwrap_or_else(|| argument(changed, mode.unwrap_or(0)));
         recorded.end_path(completion_with(&result, word), |path| self.write_path(node, path), b"");
-        reply_with!(reply, result, attributes => reply.attr(&self.ttl(), &attributes));
+        reply_with!(reply, result, attributes => reply.attr(&self.times.attributes, &attributes));
     }
 
     fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
@@ -429,7 +429,7 @@ impl Filesystem for Passthrough {
         recorded.end_path(done, |path| self.write_path_of(entry_name(parent, name), path), b"");
         reply_with!(reply, result, (file, attributes) => {
             let handle = FileHandle(self.files.insert(file));
-            reply.created(&self.ttl(), &attributes, GENERATION, handle, self.open_flags());
+            reply.created(&self.shortest_time(), &attributes, GENERATION, handle, self.open_flags());
         });
     }
 
@@ -554,7 +554,7 @@ impl Filesystem for Passthrough {
     ) {
         let directory = self.directories.get(directory.0);
         let recorded = self.on_directory(op::READDIR, request, &directory);
-        let ttl = self.ttl();
+        let ttl = self.shortest_time();
         let result = as_open(&directory).and_then(|directory| {
             directory.read(offset, |entry| {
                 let name = OsStr::from_bytes(&entry.name);

@@ -30,6 +30,9 @@ const BLOCK: usize = 4096;
 /// Variant with which all others are compared.
 const PEER: &str = "libfuse";
 
+/// Variants that record each request.
+const RECORDERS: [&str; 2] = ["recording", "attributes"];
+
 /// A variant of access to the directory.
 struct Way {
     key: &'static str,
@@ -204,7 +207,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     std::fs::write(source.join("data"), vec![b'z'; amount.mebibytes * MIB])?;
     let nobody = shm.join("nobody");
     let ways = ways(disk, &source, daemons.node(), &nobody)?;
-    ensure!(ways.iter().any(|way| way.key == "recording"), "miot-fuse cannot be mounted here");
+    ensure!(ways.iter().any(|way| RECORDERS.contains(&way.key)), "miot-fuse cannot be mounted here");
     let mut times = vec![vec![Vec::new(); ways.len()]; MEASURES.len()];
     let rounds = bench.pick(8, 3, 1);
     for round in 0..=rounds {
@@ -220,14 +223,14 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
             }
         }
     }
+    let recorders = ways.iter().filter(|way| RECORDERS.contains(&way.key)).count();
     let named: Vec<(&str, &str)> = ways.iter().map(|way| (way.key, way.label)).collect();
     drop(ways);
     let trace = daemons.trace().to_path_buf();
     daemons.stop()?;
     let rows = pipeline::count(&trace)?;
-    // Each of these calls is at least one request: metadata is not cached, and writes are passed
-    // on.
-    let least = ((rounds + 1) * (2 * amount.calls + amount.blocks)) as u64;
+    // Each of these calls is at least one request: names are not cached, and writes are passed on.
+    let least = (recorders * (rounds + 1) * (2 * amount.calls + amount.blocks)) as u64;
     ensure!(rows.events + rows.lost >= least, "{} records of {least} calls", rows.events + rows.lost);
     ensure!(recorded_in(&nobody) == Recorded::default(), "a dormant file system has recorded");
     let peer = named.iter().position(|(key, _)| *key == PEER);
@@ -267,12 +270,17 @@ fn ways(disk: &Path, source: &Path, node: &Path, nobody: &Path) -> Result<Vec<Wa
     let built =
         build_example(&example).inspect_err(|error| eprintln!("libfuse's example IS SKIPPED: {error:#}"));
     if built.is_ok() {
-        ways.push(two(disk, PEER, "libfuse's `passthrough_ll`", |at, asks| {
-            let mut command = Command::new(&example);
-            let cache = if asks { "cache=never" } else { "cache=auto" };
-            command.args(["-f", "-o"]).arg(format!("source={},{cache}", source.display())).arg(at);
-            command
-        })?);
+        for (key, label, more) in [
+            (PEER, "libfuse's `passthrough_ll`", ""),
+            ("checks", "libfuse's `passthrough_ll`, `default_permissions`", ",default_permissions"),
+        ] {
+            ways.push(two(disk, key, label, |at, asks| {
+                let mut command = Command::new(&example);
+                let cache = if asks { "cache=never" } else { "cache=auto" };
+                command.args(["-f", "-o"]).arg(format!("source={},{cache}{more}", source.display())).arg(at);
+                command
+            })?);
+        }
     }
     let bindfs = two(disk, "bindfs", "`bindfs`", |at, asks| {
         let mut command = Command::new("bindfs");
@@ -283,16 +291,18 @@ fn ways(disk: &Path, source: &Path, node: &Path, nobody: &Path) -> Result<Vec<Wa
     });
     ways.extend(bindfs.inspect_err(|error| eprintln!("bindfs IS SKIPPED: {error:#}")).ok());
     let miot = daemons::built("miot-fuse")?;
-    for (key, label, dir) in
-        [("dormant", "`miot-fuse`, not recording", nobody), ("recording", "`miot-fuse`, recording", node)]
-    {
+    for (key, label, dir, more) in [
+        ("dormant", "`miot-fuse`, not recording", nobody, [].as_slice()),
+        ("recording", "`miot-fuse`, recording", node, &[]),
+        ("attributes", "`miot-fuse --attr-timeout 0.001`, recording", node, &["--attr-timeout", "0.001"]),
+    ] {
         ways.push(two(disk, key, label, |at, asks| {
             let mut command = Command::new(&miot);
-            command
-                .args(["-f", "--cache", if asks { "none" } else { "auto" }])
-                .arg(source)
-                .arg(at)
-                .env("MIOT_DIR", dir);
+            command.args(["-f", "--cache", if asks { "none" } else { "auto" }]);
+            if asks {
+                command.args(more);
+            }
+            command.arg(source).arg(at).env("MIOT_DIR", dir);
             command
         })?);
     }

@@ -335,17 +335,19 @@ fn begin_request<const ENCLOSES: bool>(op: Op, args: Option<&RequestArgs>) -> Op
         }
         fast
     };
-    // SAFETY: a reference to `thread` and to its lane requires
+    // SAFETY: a reference to `thread` requires
     // - `thread` is the calling thread's own block, which lives as long as the thread;
     // - no other reference to it is live: a signal handler that interrupts leaves the state
-    //   consistent;
-    // - `lane` points into this process's segment: `can_begin_fast` or `prepare` has returned true.
-    let (thread, lane) = unsafe { (&mut *thread, &*(*thread).lane) };
+    //   consistent.
+    let thread = unsafe { &mut *thread };
     let (next, wrapped) = thread.request.overflowing_add(1);
     let request = next + u32::from(wrapped);
     thread.request = request;
     let enclosing = thread.enclosing;
     let begin = if fast { counter() } else { ticks() };
+    // SAFETY: a reference to the lane requires
+    // - `lane` points into this process's segment: `can_begin_fast` or `prepare` has returned true.
+    let lane = unsafe { &*thread.lane };
     if ENCLOSES && enclosing == 0 {
         lane.in_flight.clear();
         lane.enclosing.show(in_flight::word(op, request, None), begin, args);

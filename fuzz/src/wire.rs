@@ -108,6 +108,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("ask", Message::Request { request: b"{}".to_vec() }),
         ("answer", Message::Reply { reply: b"{}".to_vec() }),
         ("devices", Message::Devices { seq: 7, sample: device_sample() }),
+        ("pace", Message::Pace { relaxed: true }),
     ]
 }
 

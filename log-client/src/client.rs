@@ -7,6 +7,7 @@ use crate::config::{Config, DEFAULT_HTTP};
 use crate::directory::{Control, MiotDirectory};
 use crate::error::Error;
 use crate::facts::ShippedTotals;
+use crate::pace::Pace;
 use crate::report::{CommandHandler, Reporter, pages};
 use crate::ship::{NodeServices, Peer, Tcp, ship};
 use crate::spool::{Outbox, Reader, RecoveredSpool, Spool, Writer};
@@ -163,17 +164,25 @@ impl LogClient {
         let survey = Arc::new(Mutex::new(Survey::default()));
         let control = Arc::clone(directory.control());
         let commands = CommandHandler::new(Arc::clone(&control), Arc::clone(&survey));
+        let pace = Pace::new(Arc::clone(&control));
         let reporter = Arc::new(Reporter::new(&config, control, Arc::clone(&spool), Arc::clone(&survey)));
         // HTTP is served as long as this set lives.
         let _http = serve_http(&config, &reporter).await?;
 
         let outbox = Outbox::new(Writer::new(Arc::clone(&spool), predecessor.watermark));
-        let setup =
-            SweeperSetup { directory, calibration, boot, config: config.clone(), predecessor, survey };
+        let setup = SweeperSetup {
+            directory,
+            calibration,
+            boot,
+            config: config.clone(),
+            predecessor,
+            survey,
+            pace: Arc::clone(&pace),
+        };
         let mut sweeper = SweeperThread::start(setup, outbox, liveness)?;
         let clock = sweeper.clock().await?;
         let peer = Peer::new(&config, tls);
-        let services = NodeServices { reporter, commands };
+        let services = NodeServices { reporter, commands, pace };
         let reader = Reader::new(Arc::clone(&spool));
         let mut shipping = Box::pin(ship(Tcp::new(peer.clone()), &peer, reader, clock, Some(services)));
 

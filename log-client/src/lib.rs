@@ -18,6 +18,7 @@
 //! | `clock` | converts raw ticks to nanoseconds since 1970, monotonically |
 //! | `watermark` | the watermark of the node: definition and proof |
 //! | [`in_flight`] | for tools: lists the requests in flight on this node |
+//! | `pace` | whether the log-server waits for watermarks |
 //! | `facts`, `survey` | data that the sweeper passes to shipping and to reporting |
 //! | `report` | status reports to the log-server; commands from the log-server |
 //! | `spool` | unacknowledged messages, in files that survive the log-client |
@@ -39,6 +40,7 @@ mod directory;
 pub mod error;
 mod facts;
 pub mod in_flight;
+mod pace;
 mod report;
 mod segment;
 mod ship;

@@ -81,6 +81,7 @@ impl Client {
                     self.acked = through;
                 }
                 Message::Ping { sent } => node.pong(sent).await,
+                Message::Pace { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -156,6 +156,7 @@ async fn late_events_of_a_silent_node_are_marked() {
             match message {
                 Message::Ack { through } => a.acked = through,
                 Message::Ping { sent } => a.pong(sent).await,
+                Message::Pace { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

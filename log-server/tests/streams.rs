@@ -112,6 +112,7 @@ impl Node {
                     let time = now();
                     self.peer.send(&Message::Pong { sent, received: time, answered: time }).await;
                 }
+                Message::Pace { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -10,9 +10,10 @@
 //!
 //! Doorbell: a producer whose lane is more than half full while [`word::SLEEPING`] is 1 calls
 //! `FUTEX_WAKE` on that word. It repeats the call with each request until the log-client has woken
-//! and cleared the word, so that a wake before the log-client's `FUTEX_WAIT` is not missed. Only
-//! the log-client can write or truncate the page. It is the only shared memory that a producer
-//! reads and did not create itself.
+//! and cleared the word, so that a wake before the log-client's `FUTEX_WAIT` is not missed. If
+//! [`Settings::doorbell`] is set, every request does so, whatever the lane holds. Only the
+//! log-client can write or truncate the page. It is the only shared memory that a producer reads
+//! and did not create itself.
 
 use crate::op::Op;
 
@@ -61,9 +62,9 @@ pub mod word {
     /// 1 from the first time on that the policy allowed any producer to overwrite; never cleared. A
     /// reader must then check [`crate::segment::lane::OLDEST`] after each copy.
     pub const OVERWRITES: usize = 96;
-    /// 0: producers read `OPS` only. 1: `OPS` is zero, and a request is recorded if `ENABLED`,
-    /// `LAYERS` and `CHOSEN` include it and the next three words do not exclude it. 3: like 1, and
-    /// requests are recorded with the CPU time of their thread.
+    /// 0: producers read `OPS` only. Otherwise `OPS` is zero, and a request is recorded if
+    /// `ENABLED`, `LAYERS` and `CHOSEN` include it and the next three words do not exclude it. The
+    /// value is a sum of [`super::filter`]'s bits.
     pub const FILTER: usize = 104;
     /// Minimum duration of recorded requests, ticks of the time stamp counter.
     pub const MIN_TSC: usize = 112;
@@ -109,6 +110,16 @@ pub mod word {
     /// Start of [`super::MAX_EXCEPTIONS`] entries of [`super::EXCEPTION_BYTES`] each, see
     /// [`super::exception`].
     pub const EXCEPTION: usize = 1536;
+}
+
+/// Bits of [`word::FILTER`].
+pub mod filter {
+    /// Some requests are excluded, or have settings of their own.
+    pub const EXCLUDES: u64 = 1;
+    /// Requests are recorded with the CPU time of their thread.
+    pub const CPU_TIME: u64 = 2;
+    /// Every request wakes the log-client. Producers of versions without this bit ignore it.
+    pub const DOORBELL: u64 = 4;
 }
 
 /// Maximum number of exceptions: jobs and processes with settings of their own.
@@ -255,6 +266,9 @@ pub struct Settings {
     /// Requests are recorded with the CPU time of their thread. This takes a system call and a
     /// second slot per request.
     pub cpu_time: bool,
+    /// Every request wakes the log-client. The log-client sets this before it sleeps long, on a
+    /// node without events.
+    pub doorbell: bool,
 }
 
 impl Default for Settings {
@@ -274,6 +288,7 @@ impl Default for Settings {
             flight_recorder: false,
             excepted: false,
             cpu_time: false,
+            doorbell: false,
         }
     }
 }
@@ -295,7 +310,8 @@ impl Settings {
             sample_shift: get(word::SAMPLE).trailing_ones(),
             flight_recorder: get(word::FLIGHT_RECORDER) != 0,
             excepted: get(word::EXCEPTED) != 0,
-            cpu_time: get(word::FILTER) & 2 != 0,
+            cpu_time: get(word::FILTER) & filter::CPU_TIME != 0,
+            doorbell: get(word::FILTER) & filter::DOORBELL != 0,
         }
     }
 
@@ -306,7 +322,13 @@ impl Settings {
     pub fn words(&self, tsc_hz: u64) -> impl Iterator<Item = (usize, u64)> {
         let sample = self.sample_mask();
         let overwrites = self.when_full == WhenFull::OverwriteOldest;
-        let filters = self.min_duration_ns != 0 || sample != 0 || self.excepted || self.cpu_time;
+        let excludes = self.min_duration_ns != 0 || sample != 0 || self.excepted || self.cpu_time;
+        let filter = [
+            (excludes, filter::EXCLUDES),
+            (self.cpu_time, filter::CPU_TIME),
+            (self.doorbell, filter::DOORBELL),
+        ];
+        let filter = filter.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum();
         let words = [
             (word::LAYERS, self.layers),
             (word::WAIT_NS, self.wait_ns),
@@ -317,13 +339,13 @@ impl Settings {
             (word::MIN_TSC, self.min_ticks(tsc_hz)),
             (word::MIN_NS, self.min_duration_ns),
             (word::SAMPLE, sample),
-            (word::FILTER, u64::from(filters) | u64::from(self.cpu_time) << 1),
+            (word::FILTER, filter),
             (word::FLIGHT_RECORDER, u64::from(self.flight_recorder)),
             (word::ENABLED, u64::from(self.enabled)),
         ];
         let overwrites = overwrites.then_some((word::OVERWRITES, 1));
         let ops = (0..OPS_WORDS).map(move |index| {
-            let recorded = self.enabled && !filters && self.layers >> (index / 4) & 1 != 0;
+            let recorded = self.enabled && filter == 0 && self.layers >> (index / 4) & 1 != 0;
             (word::OPS + 8 * index, if recorded { self.chosen[index] } else { 0 })
         });
         let chosen = (0..OPS_WORDS).map(|index| (word::CHOSEN + 8 * index, self.chosen[index]));

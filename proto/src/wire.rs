@@ -24,7 +24,8 @@
 //!
 //! If both sides have minor version [`COMMANDS_SINCE_MINOR`] or later, the log-client also reports
 //! its state (`Report`), and the server sends commands (`Command`), to which the log-client replies
-//! after their execution (`Outcome`). None of these are repeated on another connection.
+//! after their execution (`Outcome`). None of these are repeated on another connection. From minor
+//! version [`PACE_SINCE_MINOR`] on the server says how urgently it needs watermarks (`Pace`).
 //!
 //! A connection of an operator: `Hello` with [`Role::Operator`] → `Welcome`, then any number of
 //! `Request` → `Reply`.
@@ -40,10 +41,13 @@ use crate::list_limits;
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages. A server accepts every client with its own major version.
-pub const VERSION: Version = Version { major: 3, minor: 1 };
+pub const VERSION: Version = Version { major: 3, minor: 2 };
 /// First minor version in which log-clients send reports and accept commands. Earlier ones are sent
 /// no such messages.
 pub const COMMANDS_SINCE_MINOR: u16 = 1;
+/// First minor version in which log-clients understand [`Message::Pace`]. Earlier ones are not sent
+/// it.
+pub const PACE_SINCE_MINOR: u16 = 2;
 /// First bytes of every `Hello`. A client of another protocol is detected by them.
 pub const GREETING: [u8; 8] = *b"MIOTWIRE";
 /// Maximum payload of a frame, bytes.
@@ -471,6 +475,15 @@ pub enum Message {
         seq: u64,
         /// The sample.
         sample: DeviceSample,
+    },
+    /// How urgently the server needs the watermarks of a node, from a server to a log-client. Valid
+    /// until the next one or the end of the connection; at first the pace is not relaxed. It is a
+    /// hint: no event is lost or out of order without it.
+    Pace {
+        /// True: no node has sent events for some seconds, so nothing waits for a watermark, and a
+        /// log-client that finds no events may send one per second. False: events of some node wait
+        /// for the watermarks of all, which are needed at once.
+        relaxed: bool,
     },
 }
 

@@ -6,6 +6,7 @@ use miot_proto::control::{self, word};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Returns a port that was free at the time of the call.
 ///
@@ -76,6 +77,15 @@ pub fn sweeps(dir: &Path) -> u64 {
     let page = std::fs::read(dir.join(control::FILE)).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     let word = page.get(word::SWEEPS..word::SWEEPS + 8).and_then(|word| word.try_into().ok());
     word.map_or(0, u64::from_le_bytes)
+}
+
+/// Waits until the log-client that serves this directory has checked all processes for having
+/// executed another program: every tenth of them each second.
+pub fn until_all_inspected(dir: &Path) {
+    let (began, before) = (Instant::now(), sweeps(dir));
+    until("the log-client has checked all processes", || {
+        began.elapsed() > Duration::from_secs(11) && sweeps(dir) > before + 10
+    });
 }
 
 /// Command that is traced as on a node with daemons: with only two environment variables.

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::built::built;
-use miot_tests::daemons::{client, free_port, server, sweeps};
+use miot_tests::daemons::{client, free_port, server, until_all_inspected};
 use miot_tests::process::{Background, until};
 use miot_tests::test_dir::fresh;
 use miot_tests::traced::{assert_good, events};
@@ -56,10 +56,9 @@ fn segments_in_a_container_live_as_long_as_their_programs() {
         assert!(container.running(), "{}", container.printed());
         place.join("high").exists() && segments(&dir).len() >= 2
     });
-    // Long enough for every process to be checked several times.
+    // Checks must not remove them.
     let seen = segments(&dir);
-    let before = sweeps(&dir);
-    until("the log-client has checked all processes", || sweeps(&dir) > before + 150);
+    until_all_inspected(&dir);
     assert!(container.running());
     assert!(seen.iter().all(|pid| segments(&dir).contains(pid)), "{seen:?}, then {:?}", segments(&dir));
     assert!(

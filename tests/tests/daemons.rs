@@ -5,7 +5,7 @@
 
 use miot_proto::control;
 use miot_tests::built::{built, root};
-use miot_tests::daemons::{client, free_port, preloaded, server};
+use miot_tests::daemons::{client, free_port, preloaded, server, sweeps};
 use miot_tests::process::{Background, run, until};
 use miot_tests::steered::Steered;
 use miot_tests::test_dir::fresh;
@@ -14,8 +14,10 @@ use miot_tests::traced::{assert_good, events};
 use rustix::process::Signal;
 use std::collections::HashSet;
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Creates a folder in shared memory that is removed with the test.
 fn shared() -> tempfile::TempDir {
@@ -182,4 +184,52 @@ fn program_that_outlives_the_log_client_is_not_harmed() {
     server.end();
     let delivered = events(&trace).iter().filter(|row| row.op == "write").count();
     assert!((10..=400).contains(&delivered), "{delivered}");
+}
+
+/// Number of sweeps of a log-client in two seconds. At least 25 in the usual pace of an idle node.
+fn sweeps_in_two_seconds(dir: &Path) -> u64 {
+    let before = sweeps(dir);
+    std::thread::sleep(Duration::from_secs(2));
+    sweeps(dir) - before
+}
+
+/// Nodes without events sweep about once a second. A request on any of them wakes all: its own node
+/// by the doorbell, the others by the log-server, which needs their watermarks.
+#[test]
+fn idle_nodes_sleep_until_a_request_on_any_of_them() {
+    let place = fresh("daemons-idle");
+    let (trace, port) = (place.join("trace"), free_port());
+    let server = server(port, &trace);
+    let folders = [shared(), shared()];
+    let dirs = folders.each_ref().map(|folder| folder.path().join("miot"));
+    let clients = [client(port, "node-a", &dirs[0]), client(port, "node-b", &dirs[1])];
+    // A running program with a lane, which then waits for input.
+    let mut waiting = preloaded("sh", &dirs[0]);
+    waiting.args(["-c", "echo started > waiting; read line; echo first > after"]).current_dir(&place);
+    let mut waiting = waiting.stdin(Stdio::piped()).spawn().unwrap();
+    let mut tail = Command::new(&built().miot);
+    tail.args(["tail", "-f", "--format", "json", &format!("127.0.0.1:{port}")]);
+    let tail = Background::start(&mut tail);
+
+    until("both nodes sleep long", || dirs.each_ref().map(|dir| sweeps_in_two_seconds(dir)) <= [6, 6]);
+    let before = dirs.each_ref().map(|dir| sweeps(dir));
+    waiting.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert!(waiting.wait().unwrap().success());
+    until("tail shows the write after the sleep", || {
+        printed(&tail).iter().any(|row| row.path.as_deref().is_some_and(|path| path.ends_with("/after")))
+    });
+    // In the usual pace both make far more sweeps until they sleep again.
+    until("both nodes woke", || std::iter::zip(&dirs, before).all(|(dir, before)| sweeps(dir) > before + 20));
+    until("both nodes sleep long again", || dirs.each_ref().map(|dir| sweeps_in_two_seconds(dir)) <= [6, 6]);
+
+    // A program that starts on a sleeping node is recorded from its first request.
+    copy(&place, "started", &dirs[1], 50);
+    drop(tail.stop(Signal::TERM));
+    for client in clients {
+        client.end();
+    }
+    server.end();
+    let all = events(&trace);
+    assert_eq!((writes(&all, "node-b", "started"), all.is_sorted_by_key(|row| row.time)), (50, true));
+    assert_good(&trace);
 }

@@ -10,7 +10,7 @@ use crate::identity;
 use crate::process;
 use miot_proto::control::{
     BYTES, EXCEPTION_BYTES, ExceptionKind, FILE, MAGIC, MAX_EXCEPTIONS, MAX_EXCLUSION_BYTES, OPS_LAYERS,
-    STALE_SECONDS, WhenFull, exception, exception_bit, is_excluded, job_key, op_bit, word,
+    STALE_SECONDS, WhenFull, exception, exception_bit, filter, is_excluded, job_key, op_bit, word,
 };
 use miot_proto::op::Op;
 use rustix::fs::{Mode, OFlags};
@@ -221,7 +221,15 @@ impl Control {
 
     /// True if requests are recorded with the CPU time of their thread.
     pub(crate) fn wants_cpu_time(&self) -> bool {
-        self.get(word::FILTER) & 2 != 0
+        self.get(word::FILTER) & filter::CPU_TIME != 0
+    }
+
+    /// Wakes the log-client if it asked every request for that: it sleeps long, because the node
+    /// had no events.
+    pub(crate) fn ring_doorbell(&self) {
+        if self.get(word::FILTER) & filter::DOORBELL != 0 {
+            self.wake_log_client();
+        }
     }
 
     /// Least duration of a recorded request, in ticks of the time stamp counter (`tsc`) or

@@ -4,9 +4,10 @@
 
 use crate::clock::{Calibration, NodeClock};
 use crate::config::Config;
-use crate::directory::MiotDirectory;
+use crate::directory::{Control, MiotDirectory};
 use crate::error::Error;
 use crate::facts::{ShippedTotals, Sink as _};
+use crate::pace::Pace;
 use crate::spool::Outbox;
 use crate::survey::Survey;
 use crate::sweeper::{Predecessor, SweepTotals, Sweeper};
@@ -55,15 +56,16 @@ pub(super) struct SweeperSetup {
     pub(super) config: Config,
     pub(super) predecessor: Predecessor,
     pub(super) survey: Arc<Mutex<Survey>>,
+    pub(super) pace: Arc<Pace>,
 }
 
 impl SweeperSetup {
     fn build(self) -> Result<(Sweeper, NodeClock), Error> {
-        let SweeperSetup { directory, calibration, boot, config, predecessor, survey } = self;
+        let SweeperSetup { directory, calibration, boot, config, predecessor, survey, pace } = self;
         let clocks = calibration.finish();
         let clock = clocks.shared();
         directory.control().publish_tsc_hz(clocks.tsc_hz());
-        let sweeper = Sweeper::new(directory, clocks, boot, &config, predecessor, survey)?;
+        let sweeper = Sweeper::new(directory, clocks, boot, &config, predecessor, survey, pace)?;
         Ok((sweeper, clock))
     }
 }
@@ -72,6 +74,8 @@ impl SweeperSetup {
 #[derive(Debug)]
 pub(super) struct SweeperThread {
     stop: Arc<StopRequest>,
+    /// The sweeper sleeps on this.
+    control: Arc<Control>,
     /// Completes when the clocks are calibrated; fails if sweeping cannot start.
     clock: Option<oneshot::Receiver<NodeClock>>,
     result: oneshot::Receiver<SweepResult>,
@@ -86,7 +90,7 @@ impl SweeperThread {
         let stop = Arc::new(StopRequest::default());
         let (send_clock, clock) = oneshot::channel();
         let (send_result, result) = oneshot::channel();
-        let thread_stop = Arc::clone(&stop);
+        let (thread_stop, control) = (Arc::clone(&stop), Arc::clone(setup.directory.control()));
         std::thread::Builder::new()
             .name("miot-sweeper".into())
             .spawn(move || {
@@ -97,7 +101,7 @@ impl SweeperThread {
                 let _ = send_result.send(result);
             })
             .map_err(|error| Error::system("cannot start the sweeper's thread", error))?;
-        Ok(SweeperThread { stop, clock: Some(clock), result })
+        Ok(SweeperThread { stop, control, clock: Some(clock), result })
     }
 
     /// Waits until the sweeper is set up, and returns the node's clock.
@@ -120,12 +124,14 @@ impl SweeperThread {
         self.stop.handed_over.store(mode == StopMode::HandOver, Relaxed);
         let _ = self.stop.until.set(Instant::now() + at_most);
         self.stop.wanted.store(true, Relaxed);
+        self.control.interrupt_sleep();
     }
 
     /// Requests an immediate stop: nothing waits for the remaining records any more.
     pub(super) fn abandon(&self) {
         self.stop.abandoned.store(true, Relaxed);
         self.stop.wanted.store(true, Relaxed);
+        self.control.interrupt_sleep();
     }
 
     /// Waits for the end of the thread.

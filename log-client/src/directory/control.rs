@@ -20,8 +20,9 @@ use rustix::io::Errno;
 use rustix::thread::{Timespec, futex};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Maximum wait for the settings lock; it is held while a page of words is stored.
@@ -46,6 +47,8 @@ pub struct Control {
     lock: OwnedFd,
     /// Lock between the threads of this process, between which the file lock does not distinguish.
     settings_lock: Mutex<()>,
+    /// The next sleep must not begin, or must end.
+    interrupted: AtomicBool,
     /// Settings of the configuration; only in the log-client itself.
     configured: Mutex<Option<Settings>>,
     exceptions: Mutex<Vec<Exception>>,
@@ -106,6 +109,7 @@ impl Control {
             dir: path.to_owned(),
             lock,
             settings_lock: Mutex::new(()),
+            interrupted: AtomicBool::new(false),
             configured: Mutex::new(Some(settings.clone())),
             exceptions: Mutex::default(),
         };
@@ -210,21 +214,45 @@ impl Control {
         self.page.word(word::SNAPSHOT_DONE).store(snapshot, Release);
     }
 
-    /// Sleeps until a producer wakes the log-client, or until `at_most` has passed.
+    /// True if every request wakes the log-client.
+    pub(crate) fn has_doorbell(&self) -> bool {
+        self.settings().doorbell
+    }
+
+    /// Sets whether every request wakes the log-client. Changes nothing while another process or
+    /// thread changes the settings: try again later.
+    pub(crate) fn set_doorbell(&self, doorbell: bool) {
+        let _turn = match self.try_lock_settings() {
+            Ok(Some(turn)) => turn,
+            Ok(None) => return,
+            Err(error) => return tracing::debug!(%error, "cannot lock the settings"),
+        };
+        self.page.store(&Settings { doorbell, ..self.settings() }, self.get(word::TSC_HZ));
+    }
+
+    /// Ends the sleep of the log-client, or prevents the next one. For its own threads.
+    pub(crate) fn interrupt_sleep(&self) {
+        self.interrupted.store(true, SeqCst);
+        self.wake();
+    }
+
+    /// Sleeps until a producer wakes the log-client, or until `at_most` has passed. Returns true in
+    /// the first case.
     ///
     /// The producer of a lane may not see the sleep flag when the lane becomes half full after the
     /// last sweep read it. It then wakes the log-client when another eighth of the lane has filled.
-    pub(crate) fn sleep(&self, at_most: Duration) {
+    pub(crate) fn sleep(&self, at_most: Duration) -> bool {
         let timeout = Timespec {
             tv_sec: at_most.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: at_most.subsec_nanos().into(),
         };
         let sleeping = self.page.word(word::SLEEPING);
         sleeping.store(1, SeqCst);
-        // Shared between processes, hence without the private flag. The cause of the return does
-        // not matter: the next sweep reads everything.
-        let _ = futex::wait(self.page.bell(), futex::Flags::empty(), 1, Some(&timeout));
+        let was_woken = self.interrupted.swap(false, SeqCst)
+            // Shared between processes, hence without the private flag.
+            || futex::wait(self.page.bell(), futex::Flags::empty(), 1, Some(&timeout)) != Err(Errno::TIMEDOUT);
         sleeping.store(0, SeqCst);
+        was_woken
     }
 
     /// Ends recording on the node: producers stop recording.
@@ -232,7 +260,7 @@ impl Control {
         // With the lock if possible: switching recording on after this would have no effect.
         let _turn = self.lock_settings();
         self.page.clear_exceptions();
-        let settings = Settings { enabled: false, excepted: false, ..self.settings() };
+        let settings = Settings { enabled: false, excepted: false, doorbell: false, ..self.settings() };
         self.page.store(&settings, self.get(word::TSC_HZ));
         self.page.word(word::SLEEPING).store(0, Relaxed);
         self.page.word(word::CLOSED).store(1, Release);
@@ -256,8 +284,15 @@ impl Control {
         }
         let page = MappedPage::new(&file).map_err(|error| ControlError::path("cannot map", &path, error))?;
         check_magic(path, page.word(word::MAGIC).load(Acquire))?;
-        let (configured, exceptions) = (Mutex::default(), Mutex::default());
-        Ok(Control { page, dir: dir.to_owned(), lock, settings_lock: Mutex::new(()), configured, exceptions })
+        Ok(Control {
+            page,
+            dir: dir.to_owned(),
+            lock,
+            settings_lock: Mutex::new(()),
+            interrupted: AtomicBool::new(false),
+            configured: Mutex::default(),
+            exceptions: Mutex::default(),
+        })
     }
 
     /// The current settings.
@@ -345,6 +380,8 @@ impl Control {
 
     /// Wakes the log-client if it sleeps.
     pub fn wake(&self) {
+        // A sleep that is about to begin ends at once.
+        self.page.word(word::SLEEPING).store(0, SeqCst);
         let _ = futex::wake(self.page.bell(), futex::Flags::empty(), 1);
     }
 
@@ -378,21 +415,29 @@ impl Control {
     }
 
     fn lock_settings(&self) -> Result<SettingsLock<'_>, ControlError> {
-        let thread_lock = self.settings_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let start = Instant::now();
         loop {
-            match rustix::fs::fcntl_lock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(SettingsLock { lock: self.lock.as_fd(), _thread_lock: thread_lock }),
-                Err(Errno::AGAIN | Errno::ACCESS) if start.elapsed() < LOCK_TIMEOUT => {
-                    std::thread::sleep(POLL_PAUSE);
-                }
-                Err(Errno::AGAIN | Errno::ACCESS) => {
-                    return Err(ControlError::Busy { dir: self.dir.clone(), waited: LOCK_TIMEOUT });
-                }
-                Err(error) => {
-                    return Err(ControlError::path("cannot lock", &self.dir.join(LOCK_FILE), error));
-                }
+            if let Some(settings_lock) = self.try_lock_settings()? {
+                return Ok(settings_lock);
             }
+            if start.elapsed() >= LOCK_TIMEOUT {
+                return Err(ControlError::Busy { dir: self.dir.clone(), waited: LOCK_TIMEOUT });
+            }
+            std::thread::sleep(POLL_PAUSE);
+        }
+    }
+
+    /// `None`: another process or thread holds the lock.
+    fn try_lock_settings(&self) -> Result<Option<SettingsLock<'_>>, ControlError> {
+        let thread_lock = match self.settings_lock.try_lock() {
+            Ok(thread_lock) => thread_lock,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        match rustix::fs::fcntl_lock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(SettingsLock { lock: self.lock.as_fd(), _thread_lock: thread_lock })),
+            Err(Errno::AGAIN | Errno::ACCESS) => Ok(None),
+            Err(error) => Err(ControlError::path("cannot lock", &self.dir.join(LOCK_FILE), error)),
         }
     }
 }

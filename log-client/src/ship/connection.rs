@@ -5,6 +5,7 @@ use super::backoff::Backoff;
 use super::transport::{ConnectOutcome, Receiver, Sender, ServerMessage, Transport};
 use crate::clock::NodeClock;
 use crate::error::Error;
+use crate::pace::Pace;
 use crate::report::{CommandHandler, OutcomeQueue, Reporter};
 use crate::spool::{Reader, Spool};
 use miot_proto::wire::Message;
@@ -23,12 +24,16 @@ const GOOD_AFTER: Duration = Duration::from_secs(30);
 
 /// Interval of status reports.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// A report goes with other messages if it is due within this time.
+const REPORT_EARLY: Duration = Duration::from_millis(250);
 
-/// Services of the node besides its records: status reports and command execution.
+/// Services of the node besides its records: status reports, command execution, and the pace of
+/// watermarks.
 #[derive(Debug)]
 pub(crate) struct NodeServices {
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) commands: Arc<CommandHandler>,
+    pub(crate) pace: Arc<Pace>,
 }
 
 /// How a connection ended.
@@ -110,7 +115,9 @@ impl Shipper {
     fn connected(&self, connected: bool) {
         // Outcomes of commands of an earlier connection are dropped.
         *self.outcomes.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
-        if let Some(NodeServices { reporter, .. }) = &self.services {
+        if let Some(NodeServices { reporter, pace, .. }) = &self.services {
+            // Until the log-server says otherwise. Without a connection nobody waits.
+            pace.set_relaxed(!connected);
             reporter.connected.store(connected, Relaxed);
             reporter.connects.fetch_add(u64::from(connected), Relaxed);
         }
@@ -177,6 +184,12 @@ impl Shipper {
                     self.clock_queries().push((sent, received));
                 }
                 Ok(ServerMessage::Refused(reason)) => return ConnectionEnd::Refused(reason),
+                Ok(ServerMessage::Pace { relaxed }) => {
+                    if let Some(NodeServices { pace, .. }) = &self.services {
+                        pace.set_relaxed(relaxed);
+                    }
+                    continue;
+                }
                 Ok(ServerMessage::Command(id, command)) => {
                     if let Some(NodeServices { commands, .. }) = &self.services {
                         let (outcomes, spool) = (self.outcomes(), Arc::clone(&self.spool));
@@ -211,9 +224,10 @@ impl Shipper {
             }
             if steerable {
                 self.outcomes().take().iter().for_each(|outcome| outcome.append_frame(&mut out));
-                if Instant::now() >= report_at {
+                let now = Instant::now();
+                if now + REPORT_EARLY >= report_at {
                     self.report(&mut out);
-                    report_at = Instant::now() + REPORT_EVERY;
+                    report_at = report_at.max(now) + REPORT_EVERY;
                 }
             }
             // Checked first: a spool that has ended holds its last watermark already.

@@ -66,4 +66,6 @@ pub(crate) enum ServerMessage {
     Refused(String),
     /// A command, see [`miot_proto::command`]; the outcome repeats this id.
     Command(u64, Vec<u8>),
+    /// Whether the log-server waits for watermarks, see [`miot_proto::wire::Message::Pace`].
+    Pace { relaxed: bool },
 }

@@ -4,6 +4,7 @@
 mod active_segment;
 mod block_sizes;
 mod discover;
+mod doze;
 mod intake;
 mod job;
 mod lookup;
@@ -23,9 +24,11 @@ use crate::devices::Devices;
 use crate::directory::{Control, MiotDirectory};
 use crate::error::Error;
 use crate::facts::{Fact, ShippedTotals, Sink};
+use crate::pace::Pace;
 use crate::segment::{EndReason, ReadMode, Scratch, Segment, SweepContext, Tally, horizon};
 use crate::survey::Survey;
 use active_segment::ActiveSegment;
+use doze::Doze;
 use intake::{OpenedSegment, SegmentIntake};
 use job::JobLookup;
 use node_watermark::{NodeWatermark, QUIET_WATERMARKS};
@@ -106,6 +109,8 @@ pub(crate) struct Sweeper {
     last_look: i64,
     inspections: InspectionSchedule,
     sleep: SleepPolicy,
+    doze: Doze,
+    pace: Arc<Pace>,
     /// A clean stop is in progress: everything is read, whatever the settings are.
     stopping: bool,
     totals: SweepTotals,
@@ -232,6 +237,7 @@ impl Sweeper {
         config: &Config,
         before: Predecessor,
         survey: Arc<Mutex<Survey>>,
+        pace: Arc<Pace>,
     ) -> Result<Sweeper, Error> {
         Ok(Sweeper {
             intake: SegmentIntake::new(&directory, config.segments)?,
@@ -254,6 +260,8 @@ impl Sweeper {
             last_look: i64::MIN,
             inspections: InspectionSchedule { last: Instant::now(), turn: 0 },
             sleep: SleepPolicy::new(config.idle),
+            doze: Doze::default(),
+            pace,
             stopping: false,
             totals: SweepTotals::default(),
             survey,
@@ -264,12 +272,23 @@ impl Sweeper {
     pub(crate) fn run(&mut self, sink: &mut dyn Sink, stop: &dyn Fn() -> bool) {
         while !stop() {
             let effort = self.sweep(sink);
-            match self.sleep.after(effort) {
+            let time = self.sleep.after(effort);
+            let is_idle = self.sleep.is_idle()
+                && sink.has_space()
+                && self.lanes.mode == ReadMode::AllLanes
+                && self.pace.is_relaxed();
+            let long = self.doze.after_sweep(is_idle, self.directory.control());
+            match long.or(time) {
                 _ if !sink.has_space() => std::thread::sleep(FULL_SPOOL_PAUSE),
                 None => {}
-                Some(time) => self.directory.control().sleep(time),
+                Some(time) => {
+                    if self.directory.control().sleep(time) {
+                        self.sleep.woken();
+                    }
+                }
             }
         }
+        self.directory.control().set_doorbell(false);
     }
 
     /// Totals so far.

@@ -11,7 +11,8 @@
 //! | no events for a second | one and a half times the maximum |
 //! | the same, with hundreds of processes to poll | up to two and a half times the maximum |
 //!
-//! The first event after a pause of a second is read that much later.
+//! The first event after a pause of a second is read that much later. While nobody waits for the
+//! node's watermarks, [`Doze`](super::doze::Doze) sleeps longer.
 
 use std::time::Duration;
 
@@ -79,12 +80,22 @@ impl SleepPolicy {
             let wanted = self.last * WANTED_FILL / effort.fullest.max(1);
             self.last = wanted.max(effort.duration * SHARE).max(SHORT).min(self.longest);
         } else {
-            let longest = if self.without_events >= IDLE_AFTER { self.longest_idle } else { self.longest };
+            let longest = if self.is_idle() { self.longest_idle } else { self.longest };
             let poll = (effort.duration * IDLE_SHARE).min(self.longest_poll);
             self.last = (self.last * 2).min(longest).max(poll);
             self.without_events += self.last;
         }
         Some(self.last)
+    }
+
+    /// True if no events were found for a second.
+    pub(super) fn is_idle(&self) -> bool {
+        self.without_events >= IDLE_AFTER
+    }
+
+    /// Ends the idle state: something woke the log-client, and events follow.
+    pub(super) fn woken(&mut self) {
+        self.without_events = Duration::ZERO;
     }
 }
 

@@ -5,6 +5,7 @@ use crate::clock::Calibration;
 use crate::segment::builder::{RecordingSink, SegmentBuilder};
 use crate::until::until;
 use crate::watermark::{MAX_HOLD, SLACK_NS};
+use miot_proto::control::Settings;
 use miot_proto::segment::{MAJOR, header, lane as at};
 use node_watermark::ALIVE;
 use std::fs::File;
@@ -32,8 +33,9 @@ impl Node {
         let clocks = Calibration::begin().finish();
         let before = horizon(&clocks, Now::read()) - 10_000_000_000;
         let predecessor = Predecessor { next_stream: 0, watermark: Some(before) };
-        let sweeper =
-            Sweeper::new(directory, clocks, 1, &config, predecessor, std::sync::Arc::default()).unwrap();
+        let pace = Pace::new(Arc::clone(directory.control()));
+        let survey = Arc::default();
+        let sweeper = Sweeper::new(directory, clocks, 1, &config, predecessor, survey, pace).unwrap();
         Node { sweeper, kept: RecordingSink::default(), made, file, _dir: dir }
     }
 
@@ -192,5 +194,38 @@ fn segment_of_other_version_is_counted_and_unchanged() {
     until("the segment is removed", || {
         sweeper.sweep(&mut kept);
         !path.exists()
+    });
+}
+
+#[test]
+fn idle_node_sets_the_doorbell_some_sweeps_before_its_long_sleep() {
+    let Node { mut sweeper, .. } = Node::start();
+    let control = Arc::clone(sweeper.directory.control());
+    let set_by_configuration = control.settings();
+    let sleeps: Vec<bool> = (0..5).map(|_| sweeper.doze.after_sweep(true, &control).is_some()).collect();
+    assert_eq!(sleeps, [false, false, false, true, true]);
+    assert_eq!(control.settings(), Settings { doorbell: true, ..set_by_configuration.clone() });
+    // A tool that replaces the settings clears it.
+    control.replace(&set_by_configuration).unwrap();
+    assert_eq!((sweeper.doze.after_sweep(true, &control), control.has_doorbell()), (None, true));
+    assert_eq!((sweeper.doze.after_sweep(false, &control), control.has_doorbell()), (None, false));
+    assert_eq!(control.settings(), set_by_configuration);
+}
+
+#[test]
+fn end_of_the_relaxed_pace_ends_a_sleep_or_prevents_it() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let Node { sweeper, .. } = Node::start();
+    let control = sweeper.directory.control();
+    sweeper.pace.set_relaxed(true);
+    sweeper.pace.set_relaxed(false);
+    assert!(control.sleep(HOUR), "before the sleep");
+    assert!(!control.sleep(Duration::from_millis(1)), "only one sleep");
+    std::thread::scope(|scope| {
+        let sleep = scope.spawn(|| control.sleep(HOUR));
+        sweeper.pace.set_relaxed(true);
+        std::thread::sleep(Duration::from_millis(20));
+        sweeper.pace.set_relaxed(false);
+        assert!(sleep.join().unwrap(), "during the sleep");
     });
 }

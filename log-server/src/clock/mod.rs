@@ -36,6 +36,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// Between two exchanges the bounds may widen by an eighth of half the round trip, or by this,
 /// nanoseconds: no requests on different nodes depend on each other at a finer scale.
 const FINEST_WIDENING_NS: f64 = 5e3;
+/// Between two exchanges the bounds may widen by this factor more while no node sends events.
+const RELAXED: f64 = 4.0;
 /// A stated error must hold for 1.5 pauses plus this, because an answer may be late; nanoseconds.
 const LATE_ANSWER_NS: f64 = 10e6;
 /// An error is slewed away within this number of pauses, ...
@@ -127,6 +129,8 @@ pub struct NodeClock {
     round_trips: RoundTrips,
     /// True until a piece begins on this connection.
     returned: bool,
+    /// No node sends events.
+    relaxed: bool,
 }
 
 impl NodeClock {
@@ -143,7 +147,13 @@ impl NodeClock {
             estimate: None,
             round_trips: RoundTrips::default(),
             returned: current.is_some(),
+            relaxed: false,
         }
+    }
+
+    /// Sets whether a larger error matters little, because no node sends events.
+    pub fn set_relaxed(&mut self, relaxed: bool) {
+        self.relaxed = relaxed;
     }
 
     /// Adds an exchange. Returns false if it contradicts the earlier ones.
@@ -192,7 +202,7 @@ impl NodeClock {
     pub fn is_worth_asking_again(&self) -> bool {
         self.estimate.as_ref().is_some_and(|estimate| {
             let offset = estimate.offset_at(estimate.at());
-            offset.high.saturating_sub(offset.low) > self.round_trip()
+            !self.relaxed && offset.high.saturating_sub(offset.low) > self.round_trip()
         })
     }
 
@@ -208,6 +218,7 @@ impl NodeClock {
         let Some(estimate) = &self.estimate else { return bounds(PAUSE.0) };
         let drift = estimate.drift();
         let widens = FINEST_WIDENING_NS.max(self.round_trip() as f64 / 16.0);
+        let widens = if self.relaxed { RELAXED * widens } else { widens };
         (widens / drift.max_distance(self.drift(estimate))).clamp(bounds(PAUSE.0), bounds(PAUSE.1))
     }
 

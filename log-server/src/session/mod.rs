@@ -8,14 +8,18 @@
 //! | module | role |
 //! |---|---|
 //! | `node` | sessions of log-clients |
+//! | `pace` | how urgently the merge needs watermarks |
 //! | `subscriber` | sessions of remote readers |
 //! | `operator` | status queries and commands |
 //! | `probe` | checks whether a node would be served |
 
 mod node;
 mod operator;
+mod pace;
 mod probe;
 mod subscriber;
+
+pub(crate) use pace::Pace;
 
 use crate::error::Refusal;
 use crate::ids::ConnId;

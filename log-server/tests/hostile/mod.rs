@@ -258,6 +258,7 @@ async fn hostile_peers_do_not_affect_an_honest_node() {
             match message {
                 Message::Ack { through } => honest.acked = through,
                 Message::Ping { sent } => honest.pong(sent).await,
+                Message::Pace { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

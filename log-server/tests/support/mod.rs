@@ -482,6 +482,7 @@ impl Node {
             match self.peer.receive().await {
                 Some(Message::Ack { through }) => self.acked = through,
                 Some(Message::Ping { sent }) => self.pong(sent).await,
+                Some(Message::Pace { .. }) => {}
                 other => panic!("expected an acknowledgment of {seq}, have {}, got {other:?}", self.acked),
             }
         }

@@ -254,5 +254,6 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("answer", Message::Reply { reply: br#"{"refused":"no"}"#.to_vec() }),
         ("hello_probe", hello(Role::Probe)),
         ("devices", Message::Devices { seq: 7, sample: device_sample(key.boot) }),
+        ("pace", Message::Pace { relaxed: true }),
     ]
 }

@@ -4,7 +4,7 @@ use crate::privileges::{NOBODY, capabilities, may_be_root, status};
 use crate::site::{place, writes};
 use miot_proto::control::DIR_ENV;
 use miot_tests::built::built;
-use miot_tests::daemons::{free_port, server, started, sweeps};
+use miot_tests::daemons::{free_port, server, started, until_all_inspected};
 use miot_tests::process::{Background, run, until};
 use miot_tests::trace::PrintedEvent;
 use miot_tests::traced::{assert_good, events};
@@ -82,12 +82,6 @@ impl Node {
         if self.trace.join("miot-trace.json").exists() { events(&self.trace) } else { Vec::new() }
     }
 
-    /// Waits until each file in the directory has been checked several times.
-    fn looks_around(&self) {
-        let before = sweeps(&self.dir);
-        until("the log-client has checked all files", || sweeps(&self.dir) > before + 150);
-    }
-
     fn end(self) -> Vec<PrintedEvent> {
         self.client.end();
         self.server.end();
@@ -144,7 +138,7 @@ fn without_dac_override_others_are_not_recorded() {
         let node = Node::start(name, Some("nobody"), without);
         node.dd(&[], DAEMON);
         node.dd(&[], NOBODY);
-        node.looks_around();
+        until_all_inspected(&node.dir);
         assert_eq!(node.client.printed().contains("cannot be opened"), without.is_some(), "{name}");
         assert_eq!(writes(&node.end(), "node"), recorded, "{name}");
     }
@@ -161,7 +155,7 @@ fn without_lease_segments_of_foreign_namespaces_stay() {
         let node = Node::start(name, Some("nobody"), without);
         node.dd(&["unshare", "--pid", "--fork", "--kill-child"], DAEMON);
         until("its writes are in the trace", || writes(&node.so_far(), "node") == 10);
-        node.looks_around();
+        until_all_inspected(&node.dir);
         assert_eq!(node.segments(), left, "{name}");
         assert_eq!(writes(&node.end(), "node"), 10, "{name}");
     }
@@ -181,7 +175,7 @@ fn without_sys_ptrace_a_forged_owner_is_accepted() {
         forge.arg(env!("CARGO_BIN_EXE_hostile")).args(["forge", "7", &of_root.id().to_string(), "1"]);
         let liar = Background::start(forge.env(DIR_ENV, &node.dir));
         until("the forged segment exists", || liar.printed().contains("forged"));
-        node.looks_around();
+        until_all_inspected(&node.dir);
         drop(liar);
         until("the forged segment is removed with its creator", || node.segments() == 0);
         let told = node.client.printed().contains("another user's process");

@@ -99,6 +99,7 @@ fn prepare_with_lane(thread: &mut Thread, purpose: Purpose) -> bool {
     if thread.producer.needs_maintenance() {
         thread.maintain_lane(control);
     }
+    control.ring_doorbell();
     true
 }
 
@@ -130,6 +131,7 @@ fn attach_and_claim(thread: &mut Thread, purpose: Purpose) -> bool {
             (thread.enclosing, thread.mpi_request) = (0, 0);
             thread.switch_to_lane(claimed, control);
             retire_lane_at_exit(thread);
+            control.ring_doorbell();
             true
         }
         None => {

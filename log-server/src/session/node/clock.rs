@@ -73,6 +73,19 @@ impl ClockSync {
 }
 
 impl Session {
+    /// While no node has events, the node is asked less often. Afterwards it is asked at once.
+    pub(super) fn set_clock_relaxed(&mut self, relaxed: bool) -> Result<(), SessionEnd> {
+        self.clock.node.set_relaxed(relaxed);
+        if !self.clock.known {
+            return Ok(());
+        }
+        if !relaxed {
+            self.clock.due = Instant::now();
+        }
+        // The error until the next question is another one now.
+        self.update_correction(self.clock.node.estimated(now()))
+    }
+
     pub(super) fn ping(&mut self) {
         self.clock.asked = Some(Instant::now());
         self.clock.ping_sent.store(NOT_SENT, Ordering::Relaxed);

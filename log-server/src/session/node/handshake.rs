@@ -15,7 +15,7 @@ use crate::session::{FINAL_MESSAGE_WITHIN, SessionEnd, Shutdown, final_message};
 use crate::shared::Shared;
 use crate::store::input::{ConnectRequest, InputKind, NodeInput};
 use crate::store::watermarks::FlowControl;
-use miot_proto::wire::{Message, VERSION, Version};
+use miot_proto::wire::{Message, PACE_SINCE_MINOR, VERSION, Version};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -68,6 +68,14 @@ where
         return Err(SessionEnd::Closed);
     };
     let _ = out.send(Message::Welcome { version: VERSION, through: connected.through.0 });
+    let pace = (version.minor >= PACE_SINCE_MINOR).then(|| {
+        let mut pace = shared.pace.subscribe();
+        if *pace.borrow_and_update() {
+            // The node does not know yet.
+            pace.mark_changed();
+        }
+        pace
+    });
     let traffic = shared.monitor.connected(&name, conn, address);
     shared.steering.connected(&name, conn, version, out.clone());
     let mut session = Session {
@@ -81,6 +89,7 @@ where
         flow,
         readable_at: None,
         clock: ClockSync::new(NodeClock::new(&connected.corrections, connected.reached), ping_sent),
+        pace,
         held: Vec::new(),
         held_bytes: 0,
         warned: false,

@@ -45,6 +45,16 @@ enum ReadEnd {
     Stopping,
 }
 
+/// Waits for a change of the pace; forever if there is none.
+async fn pace_change(pace: &mut Option<watch::Receiver<bool>>) -> bool {
+    if let Some(pace) = pace
+        && pace.changed().await.is_ok()
+    {
+        return *pace.borrow_and_update();
+    }
+    std::future::pending().await
+}
+
 struct Session {
     conn: ConnId,
     /// Name of the node.
@@ -58,6 +68,8 @@ struct Session {
     /// Time until which the node must not be read, if its rate is limited.
     readable_at: Option<Instant>,
     clock: ClockSync,
+    /// True while nothing waits for watermarks; `None` for a node that does not understand it.
+    pace: Option<watch::Receiver<bool>>,
     /// Messages that arrived before the clock was known.
     held: Vec<DecodedMessage>,
     held_bytes: usize,
@@ -110,6 +122,10 @@ impl Session {
                     self.clock_due()?;
                     continue;
                 }
+                relaxed = pace_change(&mut self.pace) => {
+                    self.pace_changed(relaxed)?;
+                    continue;
+                }
                 message = next => match message? {
                     Some(message) => message,
                     None => return Ok(ReadEnd::Closed),
@@ -129,6 +145,12 @@ impl Session {
             self.traffic.heard(frames.last_size());
             self.message(message, charge)?;
         }
+    }
+
+    /// Tells the node that the pace has changed.
+    fn pace_changed(&mut self, relaxed: bool) -> Result<(), SessionEnd> {
+        let _ = self.out.send(Message::Pace { relaxed });
+        self.set_clock_relaxed(relaxed)
     }
 
     /// True while the session does not read, for lack of memory or because of a rate limit.
@@ -166,6 +188,7 @@ impl Session {
             (_, Some(rows)) => {
                 charge.set(memory_size(rows));
                 self.traffic.events(rows.len());
+                self.shared.pace.note_batch();
             }
             (Message::GivenUp { ranges, .. }, _) => charge.set(BASE_SIZE + size_of_val(ranges.as_slice())),
             (Message::Devices { sample, .. }, _) => {

@@ -8,7 +8,7 @@ use crate::Seed;
 use miot_proto::batch::Columns;
 use miot_proto::wire::{
     Device, DeviceCounters, DeviceKind, DeviceSample, FRAME_HEADER, GREETING, MAX_FRAME, MAX_HELLO, Message,
-    Process, ProcessKey, ProcessLoss, Role, Stream, StreamEnd, StreamKey, VERSION, frame_header,
+    Pace, Process, ProcessKey, ProcessLoss, Role, Stream, StreamEnd, StreamKey, VERSION, frame_header,
 };
 
 /// Runs the target.
@@ -108,7 +108,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("ask", Message::Request { request: b"{}".to_vec() }),
         ("answer", Message::Reply { reply: b"{}".to_vec() }),
         ("devices", Message::Devices { seq: 7, sample: device_sample() }),
-        ("pace", Message::Pace { relaxed: true }),
+        ("pace", Message::Pace { pace: Pace::Unfollowed }),
     ]
 }
 

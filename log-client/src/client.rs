@@ -7,7 +7,7 @@ use crate::config::{Config, DEFAULT_HTTP};
 use crate::directory::{Control, MiotDirectory};
 use crate::error::Error;
 use crate::facts::ShippedTotals;
-use crate::pace::Pace;
+use crate::pace::CurrentPace;
 use crate::report::{CommandHandler, Reporter, pages};
 use crate::ship::{NodeServices, Peer, Tcp, ship};
 use crate::spool::{Outbox, Reader, RecoveredSpool, Spool, Writer};
@@ -164,7 +164,7 @@ impl LogClient {
         let survey = Arc::new(Mutex::new(Survey::default()));
         let control = Arc::clone(directory.control());
         let commands = CommandHandler::new(Arc::clone(&control), Arc::clone(&survey));
-        let pace = Pace::new(Arc::clone(&control));
+        let pace = CurrentPace::new(Arc::clone(&control));
         let reporter = Arc::new(Reporter::new(&config, control, Arc::clone(&spool), Arc::clone(&survey)));
         // HTTP is served as long as this set lives.
         let _http = serve_http(&config, &reporter).await?;

@@ -18,7 +18,7 @@
 //! | `clock` | converts raw ticks to nanoseconds since 1970, monotonically |
 //! | `watermark` | the watermark of the node: definition and proof |
 //! | [`in_flight`] | for tools: lists the requests in flight on this node |
-//! | `pace` | whether the log-server waits for watermarks |
+//! | `pace` | how soon the log-server needs events and watermarks |
 //! | `facts`, `survey` | data that the sweeper passes to shipping and to reporting |
 //! | `report` | status reports to the log-server; commands from the log-server |
 //! | `spool` | unacknowledged messages, in files that survive the log-client |

@@ -1,33 +1,35 @@
-//! Whether the log-server waits for the watermarks of this node.
-
-#![expect(clippy::disallowed_types, reason = "flag between the connection and the sweeper")]
+//! How soon the log-server needs the events and watermarks of this node.
 
 use crate::directory::Control;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use miot_proto::wire::Pace;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The pace that the log-server wants, see [`miot_proto::wire::Message::Pace`].
+/// The current pace, set by the connection and read by the sweeper.
 #[derive(Debug)]
-pub(crate) struct Pace {
-    relaxed: AtomicBool,
+pub(crate) struct CurrentPace {
+    pace: Mutex<Pace>,
     control: Arc<Control>,
 }
 
-impl Pace {
+impl CurrentPace {
     /// The sweeper sleeps on `control`.
-    pub(crate) fn new(control: Arc<Control>) -> Arc<Pace> {
-        Arc::new(Pace { relaxed: AtomicBool::new(false), control })
+    pub(crate) fn new(control: Arc<Control>) -> Arc<CurrentPace> {
+        Arc::new(CurrentPace { pace: Mutex::default(), control })
     }
 
-    /// True if nobody waits for a watermark.
-    pub(crate) fn is_relaxed(&self) -> bool {
-        self.relaxed.load(Relaxed)
+    pub(crate) fn get(&self) -> Pace {
+        *self.lock()
     }
 
-    /// Changes the pace. The sweeper sends a watermark at once if it is not relaxed any more.
-    pub(crate) fn set_relaxed(&self, relaxed: bool) {
-        if self.relaxed.swap(relaxed, Relaxed) && !relaxed {
+    /// Changes the pace. Ends the sleep of the sweeper, unless the pace becomes idle.
+    pub(crate) fn set(&self, pace: Pace) {
+        let before = std::mem::replace(&mut *self.lock(), pace);
+        if before != pace && pace != Pace::Idle {
             self.control.interrupt_sleep();
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@ use crate::ids::ConnId;
 use crate::live::activity::LiveActivity;
 use crate::monitor::Monitor;
 use crate::net::limits::Limits;
-use crate::session::Pace;
+use crate::session::ClusterPace;
 use crate::settings::config::Config;
 use crate::settings::tuning::Tuning;
 use crate::steering::Steering;
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) monitor: Arc<Monitor>,
     pub(crate) activity: LiveActivity,
     pub(crate) steering: Arc<Steering>,
-    pub(crate) pace: Pace,
+    pub(crate) pace: ClusterPace,
     /// Limits subscribers that read earlier rows: each holds the names of all files in memory.
     pub(crate) past_readers: Arc<Semaphore>,
 }
@@ -69,7 +69,7 @@ impl Shared {
             monitor: Monitor::new(&config, Arc::clone(&budget)),
             activity: LiveActivity::start(&config).map_err(start)?,
             steering: Steering::open(&config.trace)?,
-            pace: Pace::new(),
+            pace: ClusterPace::new(Arc::clone(&tuning)),
             past_readers: Arc::new(Semaphore::new(PAST_READERS)),
             budget,
             tuning,

@@ -25,7 +25,7 @@
 //! If both sides have minor version [`COMMANDS_SINCE_MINOR`] or later, the log-client also reports
 //! its state (`Report`), and the server sends commands (`Command`), to which the log-client replies
 //! after their execution (`Outcome`). None of these are repeated on another connection. From minor
-//! version [`PACE_SINCE_MINOR`] on the server says how urgently it needs watermarks (`Pace`).
+//! version [`PACE_SINCE_MINOR`] on the server says how soon it needs events and watermarks (`Pace`).
 //!
 //! A connection of an operator: `Hello` with [`Role::Operator`] → `Welcome`, then any number of
 //! `Request` → `Reply`.
@@ -45,7 +45,7 @@ pub const VERSION: Version = Version { major: 3, minor: 2 };
 /// First minor version in which log-clients send reports and accept commands. Earlier ones are sent
 /// no such messages.
 pub const COMMANDS_SINCE_MINOR: u16 = 1;
-/// First minor version in which log-clients understand [`Message::Pace`]. Earlier ones are not sent
+/// First minor version in which log-clients understand [`Pace`]. Earlier ones are not sent
 /// it.
 pub const PACE_SINCE_MINOR: u16 = 2;
 /// First bytes of every `Hello`. A client of another protocol is detected by them.
@@ -476,15 +476,26 @@ pub enum Message {
         /// The sample.
         sample: DeviceSample,
     },
-    /// How urgently the server needs the watermarks of a node, from a server to a log-client. Valid
-    /// until the next one or the end of the connection; at first the pace is not relaxed. It is a
-    /// hint: no event is lost or out of order without it.
+    /// See [`Pace`]. From a server to a log-client.
     Pace {
-        /// True: no node has sent events for some seconds, so nothing waits for a watermark, and a
-        /// log-client that finds no events may send one per second. False: events of some node wait
-        /// for the watermarks of all, which are needed at once.
-        relaxed: bool,
+        /// The pace from now on, until the next one or the end of the connection.
+        pace: Pace,
     },
+}
+
+/// How soon the server needs the events and watermarks of a node. It is a hint: no event is lost or
+/// out of order without it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pace {
+    /// At once: somebody follows the trace, and events of one node wait for the watermarks of all.
+    /// The pace of a new connection.
+    #[default]
+    Live,
+    /// Some time later: nobody follows the trace.
+    Unfollowed,
+    /// No node has sent events for some seconds, so nothing waits for a watermark. A node without
+    /// events may send one per second.
+    Idle,
 }
 
 /// A frame could not be decoded.

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::directory::{Control, MiotDirectory};
 use crate::error::Error;
 use crate::facts::{ShippedTotals, Sink as _};
-use crate::pace::Pace;
+use crate::pace::CurrentPace;
 use crate::spool::Outbox;
 use crate::survey::Survey;
 use crate::sweeper::{Predecessor, SweepTotals, Sweeper};
@@ -56,7 +56,7 @@ pub(super) struct SweeperSetup {
     pub(super) config: Config,
     pub(super) predecessor: Predecessor,
     pub(super) survey: Arc<Mutex<Survey>>,
-    pub(super) pace: Arc<Pace>,
+    pub(super) pace: Arc<CurrentPace>,
 }
 
 impl SweeperSetup {

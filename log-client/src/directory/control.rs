@@ -14,13 +14,12 @@ use super::{LOCK_FILE, is_our_file};
 use crate::config::Config;
 use crate::config::recording::SettingsChange;
 use crate::error::Error;
-use miot_proto::control::{BYTES, FILE, MAGIC, Settings, word};
+use miot_proto::control::{BYTES, FILE, MAGIC, Settings, WhenFull, word};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::thread::{Timespec, futex};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -48,7 +47,7 @@ pub struct Control {
     /// Lock between the threads of this process, between which the file lock does not distinguish.
     settings_lock: Mutex<()>,
     /// The next sleep must not begin, or must end.
-    interrupted: AtomicBool,
+    interrupted: Mutex<bool>,
     /// Settings of the configuration; only in the log-client itself.
     configured: Mutex<Option<Settings>>,
     exceptions: Mutex<Vec<Exception>>,
@@ -109,7 +108,7 @@ impl Control {
             dir: path.to_owned(),
             lock,
             settings_lock: Mutex::new(()),
-            interrupted: AtomicBool::new(false),
+            interrupted: Mutex::default(),
             configured: Mutex::new(Some(settings.clone())),
             exceptions: Mutex::default(),
         };
@@ -189,6 +188,13 @@ impl Control {
         self.get(word::FLIGHT_RECORDER) != 0
     }
 
+    /// Slots to which producers can make their lanes grow; 0 if they cannot.
+    pub(crate) fn grown_slots(&self) -> u64 {
+        let can_grow = self.get(word::NODE_FULL) == 0
+            && WhenFull::from_number(self.get(word::WHEN_FULL)) != WhenFull::OverwriteOldest;
+        if can_grow { self.get(word::LANE_SLOTS_MAX) } else { 0 }
+    }
+
     /// Sets whether producers may claim memory. Returns the previous value.
     pub(crate) fn set_node_full(&self, is_full: bool) -> bool {
         self.page.word(word::NODE_FULL).swap(u64::from(is_full), Relaxed) != 0
@@ -230,9 +236,13 @@ impl Control {
         self.page.store(&Settings { doorbell, ..self.settings() }, self.get(word::TSC_HZ));
     }
 
+    fn interrupted(&self) -> MutexGuard<'_, bool> {
+        self.interrupted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Ends the sleep of the log-client, or prevents the next one. For its own threads.
     pub(crate) fn interrupt_sleep(&self) {
-        self.interrupted.store(true, SeqCst);
+        *self.interrupted() = true;
         self.wake();
     }
 
@@ -248,7 +258,8 @@ impl Control {
         };
         let sleeping = self.page.word(word::SLEEPING);
         sleeping.store(1, SeqCst);
-        let was_woken = self.interrupted.swap(false, SeqCst)
+        // A later interruption stores 0 after the 1 above, so that the wait ends at once.
+        let was_woken = std::mem::take(&mut *self.interrupted())
             // Shared between processes, hence without the private flag.
             || futex::wait(self.page.bell(), futex::Flags::empty(), 1, Some(&timeout)) != Err(Errno::TIMEDOUT);
         sleeping.store(0, SeqCst);
@@ -289,7 +300,7 @@ impl Control {
             dir: dir.to_owned(),
             lock,
             settings_lock: Mutex::new(()),
-            interrupted: AtomicBool::new(false),
+            interrupted: Mutex::default(),
             configured: Mutex::default(),
             exceptions: Mutex::default(),
         })

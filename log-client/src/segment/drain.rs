@@ -104,6 +104,8 @@ impl OpenLane {
         let until = self.read_limit(tail, over, owner, context);
         let waiting = until.saturating_sub(self.head).min(self.slots);
         tally.fullest = tally.fullest.max((waiting * 64 / self.slots) as u32);
+        let grown = context.grown_slots.max(self.slots);
+        tally.fullest_grown = tally.fullest_grown.max((waiting * 64 / grown) as u32);
         fence(Acquire);
         self.progress.safe.raise_to(context.watermark);
         for _ in 0..MAX_COPIES_PER_LANE {

@@ -66,6 +66,8 @@ pub(crate) struct SweepContext<'a> {
     /// Whether any producer may have seen the policy overwrite-oldest; once true, always true.
     pub(crate) overwrites: &'a dyn Fn() -> bool,
     pub(crate) reads: ReadMode,
+    /// Slots to which lanes can grow; 0 if they cannot.
+    pub(crate) grown_slots: u64,
     /// Number of the snapshot in progress.
     pub(crate) snapshot: Option<u64>,
     pub(crate) scratch: &'a mut Scratch,
@@ -125,6 +127,8 @@ pub(crate) struct Tally {
     pub(crate) interrupted: u64,
     /// Fill of the fullest lane, 64ths.
     pub(crate) fullest: u32,
+    /// The same, with lanes that can still grow counted as lanes of the maximum size.
+    pub(crate) fullest_grown: u32,
     /// Maximum completion time of the events, nanoseconds since 1970.
     pub(crate) newest: i64,
     /// Something was left for the next sweep.

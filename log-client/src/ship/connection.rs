@@ -5,10 +5,10 @@ use super::backoff::Backoff;
 use super::transport::{ConnectOutcome, Receiver, Sender, ServerMessage, Transport};
 use crate::clock::NodeClock;
 use crate::error::Error;
-use crate::pace::Pace;
+use crate::pace::CurrentPace;
 use crate::report::{CommandHandler, OutcomeQueue, Reporter};
 use crate::spool::{Reader, Spool};
-use miot_proto::wire::Message;
+use miot_proto::wire::{Message, Pace};
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ const REPORT_EARLY: Duration = Duration::from_millis(250);
 pub(crate) struct NodeServices {
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) commands: Arc<CommandHandler>,
-    pub(crate) pace: Arc<Pace>,
+    pub(crate) pace: Arc<CurrentPace>,
 }
 
 /// How a connection ended.
@@ -117,7 +117,7 @@ impl Shipper {
         *self.outcomes.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
         if let Some(NodeServices { reporter, pace, .. }) = &self.services {
             // Until the log-server says otherwise. Without a connection nobody waits.
-            pace.set_relaxed(!connected);
+            pace.set(if connected { Pace::Live } else { Pace::Idle });
             reporter.connected.store(connected, Relaxed);
             reporter.connects.fetch_add(u64::from(connected), Relaxed);
         }
@@ -184,9 +184,9 @@ impl Shipper {
                     self.clock_queries().push((sent, received));
                 }
                 Ok(ServerMessage::Refused(reason)) => return ConnectionEnd::Refused(reason),
-                Ok(ServerMessage::Pace { relaxed }) => {
-                    if let Some(NodeServices { pace, .. }) = &self.services {
-                        pace.set_relaxed(relaxed);
+                Ok(ServerMessage::Pace(pace)) => {
+                    if let Some(services) = &self.services {
+                        services.pace.set(pace);
                     }
                     continue;
                 }

@@ -105,7 +105,7 @@ impl Receiver for FromServer {
                 Message::Ping { sent } => return Ok(ServerMessage::ClockQuery(sent)),
                 Message::Refused { reason, .. } => return Ok(ServerMessage::Refused(reason)),
                 Message::Command { id, command } => return Ok(ServerMessage::Command(id, command)),
-                Message::Pace { relaxed } => return Ok(ServerMessage::Pace { relaxed }),
+                Message::Pace { pace } => return Ok(ServerMessage::Pace(pace)),
                 // Messages of a higher minor version are not needed.
                 _ => {}
             }

@@ -6,6 +6,7 @@
 //! NATS JetStream stream per node, with the sequence number as message id). Frames are borrowed,
 //! not copied, and all calls are resolved at compile time.
 
+use miot_proto::wire::Pace;
 use std::io;
 
 /// A transport, see the module.
@@ -66,6 +67,6 @@ pub(crate) enum ServerMessage {
     Refused(String),
     /// A command, see [`miot_proto::command`]; the outcome repeats this id.
     Command(u64, Vec<u8>),
-    /// Whether the log-server waits for watermarks, see [`miot_proto::wire::Message::Pace`].
-    Pace { relaxed: bool },
+    /// How soon the log-server needs events and watermarks.
+    Pace(Pace),
 }

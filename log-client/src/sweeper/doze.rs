@@ -1,7 +1,7 @@
 //! Long sleeps on an idle node.
 //!
-//! While the node has no events and the log-server waits for no watermark ([`crate::pace`]),
-//! sweeps only find that nothing has happened. Instead, the log-client asks every request to wake
+//! While no node has events ([`Pace::Idle`](miot_proto::wire::Pace)), sweeps only find that nothing
+//! has happened. Instead, the log-client asks every request to wake
 //! it (the doorbell of [`miot_proto::control`]) and sweeps once a second.
 //!
 //! A request that began before the doorbell was set does not ring when it ends. So some sweeps

@@ -24,13 +24,14 @@ use crate::devices::Devices;
 use crate::directory::{Control, MiotDirectory};
 use crate::error::Error;
 use crate::facts::{Fact, ShippedTotals, Sink};
-use crate::pace::Pace;
+use crate::pace::CurrentPace;
 use crate::segment::{EndReason, ReadMode, Scratch, Segment, SweepContext, Tally, horizon};
 use crate::survey::Survey;
 use active_segment::ActiveSegment;
 use doze::Doze;
 use intake::{OpenedSegment, SegmentIntake};
 use job::JobLookup;
+use miot_proto::wire::Pace;
 use node_watermark::{NodeWatermark, QUIET_WATERMARKS};
 use process_watch::ProcessWatch;
 use sleep::{SleepPolicy, SweepEffort};
@@ -110,7 +111,7 @@ pub(crate) struct Sweeper {
     inspections: InspectionSchedule,
     sleep: SleepPolicy,
     doze: Doze,
-    pace: Arc<Pace>,
+    pace: Arc<CurrentPace>,
     /// A clean stop is in progress: everything is read, whatever the settings are.
     stopping: bool,
     totals: SweepTotals,
@@ -125,6 +126,8 @@ struct LaneReader {
     next_stream: u32,
     scratch: Scratch,
     mode: ReadMode,
+    /// Slots to which lanes can grow; 0 if they cannot.
+    grown_slots: u64,
     snapshot: Option<PendingSnapshot>,
 }
 
@@ -155,6 +158,7 @@ impl LaneReader {
             streams: &mut self.next_stream,
             overwrites,
             reads: self.mode,
+            grown_slots: self.grown_slots,
             snapshot: self.snapshot.map(|snapshot| snapshot.number),
             scratch: &mut self.scratch,
             sink,
@@ -217,7 +221,13 @@ struct SweepSums {
 impl SweepSums {
     fn new(horizon: i64, has_space: bool) -> SweepSums {
         // Without space nothing is taken, so something is left.
-        let effort = SweepEffort { events: 0, fullest: 0, unfinished: !has_space, duration: Duration::ZERO };
+        let effort = SweepEffort {
+            events: 0,
+            fullest: 0,
+            fullest_grown: 0,
+            unfinished: !has_space,
+            duration: Duration::ZERO,
+        };
         SweepSums { safe: horizon, effort, behind: false }
     }
 
@@ -225,6 +235,7 @@ impl SweepSums {
         self.behind |= tally.behind;
         self.effort.events += tally.events;
         self.effort.fullest = self.effort.fullest.max(tally.fullest);
+        self.effort.fullest_grown = self.effort.fullest_grown.max(tally.fullest_grown);
         self.effort.unfinished |= tally.unfinished;
     }
 }
@@ -237,7 +248,7 @@ impl Sweeper {
         config: &Config,
         before: Predecessor,
         survey: Arc<Mutex<Survey>>,
-        pace: Arc<Pace>,
+        pace: Arc<CurrentPace>,
     ) -> Result<Sweeper, Error> {
         Ok(Sweeper {
             intake: SegmentIntake::new(&directory, config.segments)?,
@@ -253,6 +264,7 @@ impl Sweeper {
                 next_stream: before.next_stream,
                 scratch: Scratch::default(),
                 mode: ReadMode::AllLanes,
+                grown_slots: 0,
                 snapshot: None,
             },
             open_streams: 0,
@@ -272,20 +284,19 @@ impl Sweeper {
     pub(crate) fn run(&mut self, sink: &mut dyn Sink, stop: &dyn Fn() -> bool) {
         while !stop() {
             let effort = self.sweep(sink);
-            let time = self.sleep.after(effort);
+            let pace = self.pace.get();
+            let time = self.sleep.after(effort, pace);
             let is_idle = self.sleep.is_idle()
                 && sink.has_space()
                 && self.lanes.mode == ReadMode::AllLanes
-                && self.pace.is_relaxed();
+                && pace == Pace::Idle;
             let long = self.doze.after_sweep(is_idle, self.directory.control());
-            match long.or(time) {
-                _ if !sink.has_space() => std::thread::sleep(FULL_SPOOL_PAUSE),
-                None => {}
-                Some(time) => {
-                    if self.directory.control().sleep(time) {
-                        self.sleep.woken();
-                    }
-                }
+            if !sink.has_space() {
+                std::thread::sleep(FULL_SPOOL_PAUSE);
+            } else if let Some(time) = long.or(time)
+                && self.directory.control().sleep(time)
+            {
+                self.sleep.woken();
             }
         }
         self.directory.control().set_doorbell(false);
@@ -453,6 +464,7 @@ impl Sweeper {
             true => ReadMode::EndedLanes,
             false => ReadMode::AllLanes,
         };
+        self.lanes.grown_slots = control.grown_slots();
         if self.lanes.snapshot.is_none() {
             let wanted = control.snapshot_wanted();
             self.lanes.snapshot = wanted.map(|number| PendingSnapshot { number, events: 0 });

@@ -10,10 +10,15 @@
 //! | events at a low rate | the configured maximum |
 //! | no events for a second | one and a half times the maximum |
 //! | the same, with hundreds of processes to poll | up to two and a half times the maximum |
+//! | nobody follows the trace | up to [`UNFOLLOWED`] instead of the maximum |
 //!
-//! The first event after a pause of a second is read that much later. While nobody waits for the
-//! node's watermarks, [`Doze`](super::doze::Doze) sleeps longer.
+//! The first event after a pause of a second is read that much later. On an idle cluster
+//! [`Doze`](super::doze::Doze) sleeps longer.
+//!
+//! While nobody follows the trace, a small lane does not shorten the sleep: its producer replaces it
+//! by a larger one.
 
+use miot_proto::wire::Pace;
 use std::time::Duration;
 
 /// If a lane is fuller than this many 64ths, do not sleep.
@@ -24,6 +29,9 @@ const WANTED_FILL: u32 = 24;
 
 /// Minimum sleep.
 const SHORT: Duration = Duration::from_millis(1);
+
+/// Maximum sleep while nobody follows the trace, if the configured one is shorter.
+const UNFOLLOWED: Duration = Duration::from_millis(250);
 
 /// Sweeping takes at most one part in this many of a processor while no lane is filling.
 const SHARE: u32 = 16;
@@ -40,6 +48,8 @@ pub(super) struct SweepEffort {
     pub(super) events: u64,
     /// Fill of the fullest lane, 64ths.
     pub(super) fullest: u32,
+    /// The same, with lanes that can still grow counted as lanes of the maximum size.
+    pub(super) fullest_grown: u32,
     pub(super) unfinished: bool,
     pub(super) duration: Duration,
 }
@@ -69,20 +79,23 @@ impl SleepPolicy {
     }
 
     /// Sleep after a sweep; `None`: sweep again at once.
-    pub(super) fn after(&mut self, effort: SweepEffort) -> Option<Duration> {
+    pub(super) fn after(&mut self, effort: SweepEffort, pace: Pace) -> Option<Duration> {
         if effort.unfinished || effort.fullest >= BUSY {
             self.last = SHORT;
             self.without_events = Duration::ZERO;
             return None;
         }
+        let is_followed = pace == Pace::Live;
+        let at_most = |time: Duration| if is_followed { time } else { time.max(UNFOLLOWED) };
         if effort.events > 0 {
             self.without_events = Duration::ZERO;
-            let wanted = self.last * WANTED_FILL / effort.fullest.max(1);
-            self.last = wanted.max(effort.duration * SHARE).max(SHORT).min(self.longest);
+            let fullest = if is_followed { effort.fullest } else { effort.fullest_grown };
+            let wanted = self.last * WANTED_FILL / fullest.max(1);
+            self.last = wanted.max(effort.duration * SHARE).max(SHORT).min(at_most(self.longest));
         } else {
             let longest = if self.is_idle() { self.longest_idle } else { self.longest };
             let poll = (effort.duration * IDLE_SHARE).min(self.longest_poll);
-            self.last = (self.last * 2).min(longest).max(poll);
+            self.last = (self.last * 2).min(at_most(longest)).max(poll);
             self.without_events += self.last;
         }
         Some(self.last)
@@ -103,14 +116,19 @@ impl SleepPolicy {
 mod tests {
     use super::*;
 
-    const IDLE: SweepEffort =
-        SweepEffort { events: 0, fullest: 0, unfinished: false, duration: Duration::from_micros(10) };
+    const IDLE: SweepEffort = SweepEffort {
+        events: 0,
+        fullest: 0,
+        fullest_grown: 0,
+        unfinished: false,
+        duration: Duration::from_micros(10),
+    };
     const MAX: Duration = Duration::from_millis(40);
 
     #[test]
     fn sleeps_grow_on_an_idle_node() {
         let mut sleep = SleepPolicy::new(MAX);
-        let sleeps: Vec<_> = (0..100).filter_map(|_| sleep.after(IDLE)).collect();
+        let sleeps: Vec<_> = (0..100).filter_map(|_| sleep.after(IDLE, Pace::Live)).collect();
         assert!(sleeps.is_sorted());
         let second = sleeps.iter().take_while(|sleep| **sleep <= MAX).sum::<Duration>();
         assert!((IDLE_AFTER..IDLE_AFTER + MAX).contains(&second), "{second:?}");
@@ -121,12 +139,12 @@ mod tests {
     fn low_rates_take_the_longest_sleep() {
         let mut sleep = SleepPolicy::new(MAX);
         let few = SweepEffort { events: 80, ..IDLE };
-        assert_eq!(sleep.after(few), Some(Duration::from_millis(24)));
-        assert_eq!(sleep.after(few), Some(MAX));
+        assert_eq!(sleep.after(few, Pace::Live), Some(Duration::from_millis(24)));
+        assert_eq!(sleep.after(few, Pace::Live), Some(MAX));
         for _ in 0..100 {
-            sleep.after(IDLE);
+            sleep.after(IDLE, Pace::Live);
         }
-        assert_eq!(sleep.after(few), Some(MAX), "after a pause too");
+        assert_eq!(sleep.after(few, Pace::Live), Some(MAX), "after a pause too");
     }
 
     #[test]
@@ -137,7 +155,7 @@ mod tests {
             let mut slept = SHORT;
             for _ in 0..20 {
                 let fullest = rate * slept.as_millis() as u32;
-                slept = sleep.after(SweepEffort { events: 100, fullest, ..IDLE }).unwrap();
+                slept = sleep.after(SweepEffort { events: 100, fullest, ..IDLE }, Pace::Live).unwrap();
             }
             assert_eq!(slept, Duration::from_millis(u64::from(WANTED_FILL / rate)), "{rate}");
         }
@@ -146,15 +164,18 @@ mod tests {
     #[test]
     fn filling_lane_is_swept_at_once() {
         let mut sleep = SleepPolicy::new(MAX);
-        assert_eq!(sleep.after(SweepEffort { fullest: 50, events: 9, ..IDLE }), None);
-        assert_eq!(sleep.after(SweepEffort { unfinished: true, ..IDLE }), None);
+        assert_eq!(sleep.after(SweepEffort { fullest: 50, events: 9, ..IDLE }, Pace::Live), None);
+        assert_eq!(sleep.after(SweepEffort { unfinished: true, ..IDLE }, Pace::Live), None);
     }
 
     #[test]
     fn expensive_sweeps_are_rare() {
         let mut sleep = SleepPolicy::new(MAX);
         assert_eq!(
-            sleep.after(SweepEffort { events: 1, fullest: 24, duration: Duration::from_millis(2), ..IDLE }),
+            sleep.after(
+                SweepEffort { events: 1, fullest: 24, duration: Duration::from_millis(2), ..IDLE },
+                Pace::Live
+            ),
             Some(Duration::from_millis(32))
         );
     }
@@ -163,9 +184,32 @@ mod tests {
     fn many_idle_processes_extend_the_sleep() {
         let mut sleep = SleepPolicy::new(MAX);
         let many = SweepEffort { duration: Duration::from_micros(200), ..IDLE };
-        assert_eq!(sleep.after(many), Some(Duration::from_millis(80)));
-        assert_eq!(sleep.after(SweepEffort { duration: Duration::from_secs(1), ..IDLE }), Some(MAX * 5 / 2));
-        assert_eq!(sleep.after(SweepEffort { events: 1, ..many }), Some(MAX));
-        assert_eq!(sleep.after(SweepEffort { fullest: 50, events: 9, ..many }), None);
+        assert_eq!(sleep.after(many, Pace::Live), Some(Duration::from_millis(80)));
+        assert_eq!(
+            sleep.after(SweepEffort { duration: Duration::from_secs(1), ..IDLE }, Pace::Live),
+            Some(MAX * 5 / 2)
+        );
+        assert_eq!(sleep.after(SweepEffort { events: 1, ..many }, Pace::Live), Some(MAX));
+        assert_eq!(sleep.after(SweepEffort { fullest: 50, events: 9, ..many }, Pace::Live), None);
+    }
+
+    #[test]
+    fn unfollowed_sleep_is_longer_and_ignores_small_lanes() {
+        let mut sleep = SleepPolicy::new(MAX);
+        let small = SweepEffort { events: 80, fullest: 39, fullest_grown: 2, ..IDLE };
+        assert_eq!(sleep.after(small, Pace::Live), Some(SHORT), "0.6 ms");
+        for _ in 0..10 {
+            sleep.after(small, Pace::Unfollowed);
+        }
+        assert_eq!(sleep.after(small, Pace::Unfollowed), Some(UNFOLLOWED));
+        assert_eq!(sleep.after(IDLE, Pace::Idle), Some(UNFOLLOWED));
+        let full = SweepEffort { fullest: 50, fullest_grown: 48, ..small };
+        assert_eq!(sleep.after(full, Pace::Unfollowed), None);
+        assert_eq!(sleep.after(small, Pace::Live).map(|time| time <= MAX), Some(true));
+        let mut slow = SleepPolicy::new(2 * UNFOLLOWED);
+        for _ in 0..20 {
+            slow.after(small, Pace::Unfollowed);
+        }
+        assert_eq!(slow.after(small, Pace::Unfollowed), Some(2 * UNFOLLOWED));
     }
 }

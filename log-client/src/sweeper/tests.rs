@@ -33,7 +33,7 @@ impl Node {
         let clocks = Calibration::begin().finish();
         let before = horizon(&clocks, Now::read()) - 10_000_000_000;
         let predecessor = Predecessor { next_stream: 0, watermark: Some(before) };
-        let pace = Pace::new(Arc::clone(directory.control()));
+        let pace = CurrentPace::new(Arc::clone(directory.control()));
         let survey = Arc::default();
         let sweeper = Sweeper::new(directory, clocks, 1, &config, predecessor, survey, pace).unwrap();
         Node { sweeper, kept: RecordingSink::default(), made, file, _dir: dir }
@@ -213,19 +213,19 @@ fn idle_node_sets_the_doorbell_some_sweeps_before_its_long_sleep() {
 }
 
 #[test]
-fn end_of_the_relaxed_pace_ends_a_sleep_or_prevents_it() {
+fn end_of_the_idle_pace_ends_a_sleep_or_prevents_it() {
     const HOUR: Duration = Duration::from_secs(3600);
     let Node { sweeper, .. } = Node::start();
     let control = sweeper.directory.control();
-    sweeper.pace.set_relaxed(true);
-    sweeper.pace.set_relaxed(false);
+    sweeper.pace.set(Pace::Idle);
+    sweeper.pace.set(Pace::Live);
     assert!(control.sleep(HOUR), "before the sleep");
     assert!(!control.sleep(Duration::from_millis(1)), "only one sleep");
     std::thread::scope(|scope| {
         let sleep = scope.spawn(|| control.sleep(HOUR));
-        sweeper.pace.set_relaxed(true);
+        sweeper.pace.set(Pace::Idle);
         std::thread::sleep(Duration::from_millis(20));
-        sweeper.pace.set_relaxed(false);
+        sweeper.pace.set(Pace::Live);
         assert!(sleep.join().unwrap(), "during the sleep");
     });
 }

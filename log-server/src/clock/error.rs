@@ -23,6 +23,8 @@ use std::f64::consts::LN_2;
 
 /// Number of recent round trips that are evaluated.
 const RECENT_TRIPS: usize = 32;
+/// With as many exchanges, the fastest of them was hardly delayed.
+const MANY_TRIPS: usize = 2 * RECENT_TRIPS;
 /// With fewer exchanges, their scatter is unknown.
 const MIN_TRIPS: usize = 4;
 
@@ -94,6 +96,11 @@ impl RoundTrips {
         if self.recent.len() > RECENT_TRIPS {
             self.recent.pop_front();
         }
+    }
+
+    /// True if the fastest was hardly delayed.
+    pub(super) fn are_many(&self) -> bool {
+        self.count >= MANY_TRIPS
     }
 
     /// The shortest recent round trip, nanoseconds; 0 without an exchange.

@@ -151,9 +151,10 @@ impl NodeClock {
         }
     }
 
-    /// Sets whether a larger error matters little, because no node sends events.
-    pub fn set_relaxed(&mut self, relaxed: bool) {
-        self.relaxed = relaxed;
+    /// Sets whether a larger error matters little, because no node sends events. Returns false if
+    /// that is not new.
+    pub fn set_relaxed(&mut self, relaxed: bool) -> bool {
+        std::mem::replace(&mut self.relaxed, relaxed) != relaxed
     }
 
     /// Adds an exchange. Returns false if it contradicts the earlier ones.
@@ -202,7 +203,7 @@ impl NodeClock {
     pub fn is_worth_asking_again(&self) -> bool {
         self.estimate.as_ref().is_some_and(|estimate| {
             let offset = estimate.offset_at(estimate.at());
-            !self.relaxed && offset.high.saturating_sub(offset.low) > self.round_trip()
+            !self.may_relax() && offset.high.saturating_sub(offset.low) > self.round_trip()
         })
     }
 
@@ -218,8 +219,14 @@ impl NodeClock {
         let Some(estimate) = &self.estimate else { return bounds(PAUSE.0) };
         let drift = estimate.drift();
         let widens = FINEST_WIDENING_NS.max(self.round_trip() as f64 / 16.0);
-        let widens = if self.relaxed { RELAXED * widens } else { widens };
+        let widens = if self.may_relax() { RELAXED * widens } else { widens };
         (widens / drift.max_distance(self.drift(estimate))).clamp(bounds(PAUSE.0), bounds(PAUSE.1))
+    }
+
+    /// True if the clock may be known less precisely for now. Only once enough exchanges have shown
+    /// how fast the path is.
+    fn may_relax(&self) -> bool {
+        self.relaxed && self.round_trips.are_many()
     }
 
     /// Half the width of the bounds of the drift.

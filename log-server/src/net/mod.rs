@@ -172,8 +172,8 @@ impl LogServer {
 
         let mut background = JoinSet::new();
         background.spawn(Arc::clone(&shared.monitor).run());
-        let (paced, tuning) = (Arc::clone(&shared), Arc::clone(&shared.tuning));
-        background.spawn(async move { paced.pace.run(tuning).await });
+        let paced = Arc::clone(&shared);
+        background.spawn(async move { paced.pace.run().await });
         if let Some(http) = http {
             background.spawn(http.serve(monitor::pages(&shared)));
         }

@@ -8,7 +8,7 @@
 //! | module | role |
 //! |---|---|
 //! | `node` | sessions of log-clients |
-//! | `pace` | how urgently the merge needs watermarks |
+//! | `pace` | how soon the server needs events and watermarks |
 //! | `subscriber` | sessions of remote readers |
 //! | `operator` | status queries and commands |
 //! | `probe` | checks whether a node would be served |
@@ -19,7 +19,7 @@ mod pace;
 mod probe;
 mod subscriber;
 
-pub(crate) use pace::Pace;
+pub(crate) use pace::ClusterPace;
 
 use crate::error::Refusal;
 use crate::ids::ConnId;

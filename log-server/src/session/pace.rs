@@ -1,65 +1,112 @@
-//! How urgently the merge needs the watermarks of the nodes.
+//! How soon the server needs events and watermarks of the nodes.
 //!
 //! The merge waits for the watermarks of all nodes. While no node sends events, nothing waits, and
-//! idle nodes need not wake up to say that nothing has happened. The first batch of any node makes
-//! all nodes send watermarks at once.
+//! idle nodes need not wake up to say that nothing has happened. The first batch of any node ends
+//! that for all nodes. While nobody follows the trace, nodes may collect events for a while, which
+//! makes batches larger and cheaper.
 
-#![expect(clippy::disallowed_types, reason = "flags that all sessions set")]
+#![expect(clippy::disallowed_types, reason = "state that all sessions change")]
 
 use crate::settings::tuning::Tuning;
+use miot_proto::wire::Pace;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-/// The pace is relaxed after this many seconds without a batch.
+/// Nodes are idle after this many seconds without a batch.
 const QUIET_SECONDS: u32 = 2;
-/// A relaxed node sends about one watermark per second. It must not be taken for silent.
+/// An idle node sends about one watermark per second. It must not be taken for silent.
 const LEAST_SILENT_AFTER: Duration = Duration::from_secs(4);
 
 /// The pace of all nodes.
 #[derive(Debug)]
-pub(crate) struct Pace {
-    relaxed: watch::Sender<bool>,
+pub(crate) struct ClusterPace {
+    tuning: Arc<Tuning>,
+    pace: watch::Sender<Pace>,
     /// A batch has arrived since the last check.
     has_batch: AtomicBool,
+    /// A batch has arrived in the last seconds.
+    is_busy: AtomicBool,
+    /// Number of subscribers.
+    followers: AtomicUsize,
 }
 
-impl Pace {
-    pub(crate) fn new() -> Pace {
-        Pace { relaxed: watch::channel(false).0, has_batch: AtomicBool::new(false) }
-    }
+/// A subscriber, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Follower<'a>(&'a ClusterPace);
 
-    /// True while nothing waits for watermarks.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<bool> {
-        self.relaxed.subscribe()
+impl Drop for Follower<'_> {
+    fn drop(&mut self) {
+        self.0.followers.fetch_sub(1, Relaxed);
+        self.0.update();
     }
+}
 
-    /// Notes that a node has sent events.
-    pub(crate) fn note_batch(&self) {
-        // After the first batch of a second this is a load.
-        if !self.has_batch.load(Relaxed) {
-            self.has_batch.store(true, Relaxed);
-            self.set_relaxed(false);
+impl ClusterPace {
+    pub(crate) fn new(tuning: Arc<Tuning>) -> ClusterPace {
+        ClusterPace {
+            tuning,
+            pace: watch::channel(Pace::Live).0,
+            has_batch: AtomicBool::new(false),
+            is_busy: AtomicBool::new(true),
+            followers: AtomicUsize::new(0),
         }
     }
 
-    /// Relaxes the pace after a time without batches. Runs until it is dropped.
-    pub(crate) async fn run(&self, tuning: Arc<Tuning>) {
+    /// The pace and its changes.
+    pub(super) fn watch(&self) -> watch::Receiver<Pace> {
+        self.pace.subscribe()
+    }
+
+    /// Adds a subscriber.
+    pub(super) fn follow(&self) -> Follower<'_> {
+        self.followers.fetch_add(1, Relaxed);
+        self.update();
+        Follower(self)
+    }
+
+    /// Notes that a node has sent events.
+    pub(super) fn note_batch(&self) {
+        // After the first batch of a second this is a load.
+        if !self.has_batch.load(Relaxed) {
+            self.has_batch.store(true, Relaxed);
+            if !self.is_busy.swap(true, Relaxed) {
+                self.update();
+            }
+        }
+    }
+
+    /// Detects that no batches arrive. Runs until it is dropped.
+    pub(crate) async fn run(&self) {
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
         seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut quiet = 0;
         loop {
             seconds.tick().await;
             quiet = if self.has_batch.swap(false, Relaxed) { 0 } else { quiet + 1 };
-            if quiet >= QUIET_SECONDS && tuning.get().silent_after >= LEAST_SILENT_AFTER {
-                self.set_relaxed(true);
-            }
+            self.is_busy.store(quiet < QUIET_SECONDS, Relaxed);
+            self.update();
         }
     }
 
-    fn set_relaxed(&self, relaxed: bool) {
-        self.relaxed.send_if_modified(|now| std::mem::replace(now, relaxed) != relaxed);
+    fn update(&self) {
+        self.pace.send_if_modified(|now| {
+            let wanted = self.wanted();
+            std::mem::replace(now, wanted) != wanted
+        });
+    }
+
+    fn wanted(&self) -> Pace {
+        if self.tuning.get().silent_after < LEAST_SILENT_AFTER {
+            Pace::Live
+        } else if !self.is_busy.load(Relaxed) {
+            Pace::Idle
+        } else if self.followers.load(Relaxed) > 0 {
+            Pace::Live
+        } else {
+            Pace::Unfollowed
+        }
     }
 }

@@ -54,6 +54,7 @@ where
             return Err(end);
         }
     };
+    let _follower = shared.pace.follow();
     let (live_frames, live) = mpsc::unbounded_channel();
     let queued = Arc::new(AtomicUsize::new(0));
     let (cut, cut_off) = oneshot::channel();

@@ -4,8 +4,8 @@ use miot_proto::batch::Columns;
 use miot_proto::event::{self, Caller, Communicator, Event, Ext, RecordKind, flag};
 use miot_proto::op;
 use miot_proto::wire::{
-    Device, DeviceCounters, DeviceKind, DeviceSample, GREETING, Message, Process, ProcessKey, ProcessLoss,
-    Role, Stream, StreamEnd, StreamKey, Version,
+    Device, DeviceCounters, DeviceKind, DeviceSample, GREETING, Message, Pace, Process, ProcessKey,
+    ProcessLoss, Role, Stream, StreamEnd, StreamKey, Version,
 };
 
 pub(crate) const ATTEMPT: u32 = 0xa1a2_a3a4;
@@ -254,6 +254,6 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("answer", Message::Reply { reply: br#"{"refused":"no"}"#.to_vec() }),
         ("hello_probe", hello(Role::Probe)),
         ("devices", Message::Devices { seq: 7, sample: device_sample(key.boot) }),
-        ("pace", Message::Pace { relaxed: true }),
+        ("pace", Message::Pace { pace: Pace::Unfollowed }),
     ]
 }

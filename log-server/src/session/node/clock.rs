@@ -75,8 +75,8 @@ impl ClockSync {
 impl Session {
     /// While no node has events, the node is asked less often. Afterwards it is asked at once.
     pub(super) fn set_clock_relaxed(&mut self, relaxed: bool) -> Result<(), SessionEnd> {
-        self.clock.node.set_relaxed(relaxed);
-        if !self.clock.known {
+        let is_change = self.clock.node.set_relaxed(relaxed);
+        if !self.clock.known || !is_change {
             return Ok(());
         }
         if !relaxed {

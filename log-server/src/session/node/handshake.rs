@@ -15,7 +15,7 @@ use crate::session::{FINAL_MESSAGE_WITHIN, SessionEnd, Shutdown, final_message};
 use crate::shared::Shared;
 use crate::store::input::{ConnectRequest, InputKind, NodeInput};
 use crate::store::watermarks::FlowControl;
-use miot_proto::wire::{Message, PACE_SINCE_MINOR, VERSION, Version};
+use miot_proto::wire::{Message, PACE_SINCE_MINOR, Pace, VERSION, Version};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -69,9 +69,8 @@ where
     };
     let _ = out.send(Message::Welcome { version: VERSION, through: connected.through.0 });
     let pace = (version.minor >= PACE_SINCE_MINOR).then(|| {
-        let mut pace = shared.pace.subscribe();
-        if *pace.borrow_and_update() {
-            // The node does not know yet.
+        let mut pace = shared.pace.watch();
+        if *pace.borrow_and_update() != Pace::default() {
             pace.mark_changed();
         }
         pace

@@ -30,7 +30,7 @@ use limits::{BASE_SIZE, DEAD_AFTER, DRAIN, MAX_AHEAD_NS, MAX_HELD, OpenDefinitio
 use miot_proto::batch::Columns;
 use miot_proto::control::MAX_EXCEPTIONS;
 use miot_proto::status::{MAX_IN_FLIGHT, MAX_REPORT, NodeReport};
-use miot_proto::wire::{MAX_FRAME, Message};
+use miot_proto::wire::{MAX_FRAME, Message, Pace};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::io::AsyncRead;
@@ -46,7 +46,7 @@ enum ReadEnd {
 }
 
 /// Waits for a change of the pace; forever if there is none.
-async fn pace_change(pace: &mut Option<watch::Receiver<bool>>) -> bool {
+async fn pace_change(pace: &mut Option<watch::Receiver<Pace>>) -> Pace {
     if let Some(pace) = pace
         && pace.changed().await.is_ok()
     {
@@ -68,8 +68,8 @@ struct Session {
     /// Time until which the node must not be read, if its rate is limited.
     readable_at: Option<Instant>,
     clock: ClockSync,
-    /// True while nothing waits for watermarks; `None` for a node that does not understand it.
-    pace: Option<watch::Receiver<bool>>,
+    /// `None` for a node that does not understand it.
+    pace: Option<watch::Receiver<Pace>>,
     /// Messages that arrived before the clock was known.
     held: Vec<DecodedMessage>,
     held_bytes: usize,
@@ -122,8 +122,8 @@ impl Session {
                     self.clock_due()?;
                     continue;
                 }
-                relaxed = pace_change(&mut self.pace) => {
-                    self.pace_changed(relaxed)?;
+                pace = pace_change(&mut self.pace) => {
+                    self.pace_changed(pace)?;
                     continue;
                 }
                 message = next => match message? {
@@ -148,9 +148,9 @@ impl Session {
     }
 
     /// Tells the node that the pace has changed.
-    fn pace_changed(&mut self, relaxed: bool) -> Result<(), SessionEnd> {
-        let _ = self.out.send(Message::Pace { relaxed });
-        self.set_clock_relaxed(relaxed)
+    fn pace_changed(&mut self, pace: Pace) -> Result<(), SessionEnd> {
+        let _ = self.out.send(Message::Pace { pace });
+        self.set_clock_relaxed(pace == Pace::Idle)
     }
 
     /// True while the session does not read, for lack of memory or because of a rate limit.

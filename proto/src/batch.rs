@@ -18,7 +18,7 @@
 //! Input is untrusted: [`Columns::decode`] checks every count against the received bytes before it
 //! reserves memory.
 
-use crate::event::{EXT_WORDS, Event, Ext};
+use crate::event::{EXT_WORDS, Event, Ext, NONE};
 use crate::op::Op;
 use crate::varint;
 
@@ -28,6 +28,11 @@ pub const MAX_ROWS: usize = 65_536;
 pub const MAX_TEXT: usize = 1 << 20;
 /// Maximum size of an encoded batch before compression, bytes.
 pub const MAX_PLAIN: usize = 12 << 20;
+
+/// [`Columns::kind`] of a row that is no record: the log-client read from the lane, and refused, the
+/// records with the `length` attempt numbers that end with the row's own. No record of a lane has
+/// this kind.
+pub const REFUSED: u8 = u8::MAX;
 
 /// Number of columns in the encoding.
 const COLUMNS: usize = 10;
@@ -50,7 +55,7 @@ pub struct ExtRow {
 /// Records of one stream by column. All columns have the same length; rows are in stream order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
-    /// [`crate::event::RecordKind`] as a number.
+    /// [`crate::event::RecordKind`] as a number, or [`REFUSED`].
     pub kind: Vec<u8>,
     /// Layer and operation.
     pub op: Vec<Op>,
@@ -172,6 +177,49 @@ impl Columns {
         self.offset.push(event.offset);
         self.length.push(event.length);
         self.result.push(event.result);
+    }
+
+    /// Appends that the records with attempt numbers `first..=last` were refused. `time`: that of
+    /// the last one, nanoseconds.
+    pub fn push_refused(&mut self, first: u64, last: u64, time: i64) {
+        let length = (last - first.min(last)).saturating_add(1);
+        let follows = self.kind.last() == Some(&REFUSED)
+            && self.attempt.last().is_some_and(|before| before.checked_add(1) == Some(first));
+        if follows && let (Some(before), Some(attempt)) = (self.length.last_mut(), self.attempt.last_mut()) {
+            *before = before.saturating_add(length);
+            *attempt = last;
+            self.time.pop();
+            self.time.push(time);
+            return;
+        }
+        let event = Event {
+            op: Op { layer: 0, number: 0 },
+            request: 0,
+            enclosing: 0,
+            end: 0,
+            duration: 0,
+            flags: 0,
+            handle: 0,
+            offset: NONE,
+            length,
+            result: 0,
+        };
+        self.push(REFUSED, last, time, 0, &event, None);
+    }
+
+    /// Returns the attempt numbers of row `row`, first and last: more than one if the row is
+    /// [`REFUSED`].
+    #[must_use]
+    pub fn attempts_of(&self, row: usize) -> (u64, u64) {
+        let last = self.attempt[row];
+        let before = if self.kind[row] == REFUSED { self.length[row].saturating_sub(1) } else { 0 };
+        (last.saturating_sub(before), last)
+    }
+
+    /// Number of rows that are records.
+    #[must_use]
+    pub fn records(&self) -> usize {
+        self.kind.iter().filter(|kind| **kind != REFUSED).count()
     }
 
     /// Returns both paths of an extension; empty if the range is outside the text.

@@ -40,8 +40,10 @@
 use crate::list_limits;
 use serde::{Deserialize, Serialize};
 
-/// Version of the messages. A server accepts every client with its own major version.
-pub const VERSION: Version = Version { major: 3, minor: 2 };
+/// Version of the messages. A server accepts every client with its own major version. Since minor
+/// version 3 a batch may contain rows of kind [`crate::batch::REFUSED`]; an earlier server does not
+/// count them in `losses`.
+pub const VERSION: Version = Version { major: 3, minor: 3 };
 /// First minor version in which log-clients send reports and accept commands. Earlier ones are sent
 /// no such messages.
 pub const COMMANDS_SINCE_MINOR: u16 = 1;
@@ -157,7 +159,8 @@ pub struct Stream {
 pub struct ProcessLoss {
     /// Number of records lost because a thread could not get a lane.
     pub no_lane: u64,
-    /// Number of invalid records of a faulty or hostile producer.
+    /// Number of invalid records of a faulty or hostile producer, without those that are rows of
+    /// kind [`crate::batch::REFUSED`] in a stream.
     pub abi_violations: u64,
 }
 

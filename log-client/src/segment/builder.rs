@@ -5,7 +5,7 @@ use super::{EndReason, Header, Memory, ReadMode, Scratch, Segment, SweepContext,
 use crate::clock::{ClockReading, Clocks, Now, Timeline};
 use crate::facts::{Fact, Sink};
 use crate::testing::samples;
-use miot_proto::batch::Columns;
+use miot_proto::batch::{Columns, REFUSED};
 use miot_proto::event::{Event, Ext, RecordKind, SLOT_BYTES, slots_for, write_ext};
 use miot_proto::segment::{
     Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAGIC, MAJOR, SLOTS_OFFSET, header, in_flight, lane as at,
@@ -181,9 +181,21 @@ pub(crate) struct RecordingSink {
 }
 
 impl RecordingSink {
-    /// All attempt numbers, in order of arrival.
+    /// All attempt numbers of records, in order of arrival.
     pub(crate) fn attempts(&self) -> Vec<u64> {
-        self.batches.iter().flat_map(|(_, columns)| columns.attempt.clone()).collect()
+        self.rows(false).map(|(_, last)| last).collect()
+    }
+
+    /// All ranges of attempt numbers that were refused, in order of arrival.
+    pub(crate) fn refused(&self) -> Vec<(u64, u64)> {
+        self.rows(true).collect()
+    }
+
+    fn rows(&self, refused: bool) -> impl Iterator<Item = (u64, u64)> {
+        self.batches.iter().flat_map(move |(_, columns)| {
+            let rows = (0..columns.len()).filter(move |row| (columns.kind[*row] == REFUSED) == refused);
+            rows.map(|row| columns.attempts_of(row))
+        })
     }
 
     /// All completion times, as ticks.

@@ -53,6 +53,15 @@ const MAX_TRIES: usize = 8;
 
 const _: () = assert!(COPY_SLOTS as usize > MAX_SLOTS, "a copy makes progress");
 
+/// Reason why attempt numbers are missing at the end of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rest {
+    /// The lane was read as far as it goes.
+    Read,
+    /// Its records are not read any more, because of so many violations of the lane itself.
+    Refused { violations: u64 },
+}
+
 /// One incarnation of a lane that is being read.
 #[derive(Debug)]
 pub(super) struct OpenLane {
@@ -235,11 +244,12 @@ impl OpenLane {
         let clock = context.clocks.of(owner.clock);
         let to_tail = copied.end == until;
         let counts = parse(&buffer[overwritten..], to_tail, clock, now, &mut self.progress, columns);
-        tally.events += columns.len() as u64;
+        tally.events += columns.records() as u64;
         // These cost no more time than valid records, so the lane is read on.
         tally.violations += counts.violations + counts.undefined;
         tally.undefined += counts.undefined;
         tally.unknown += counts.unknown;
+        tally.numbered += counts.numbered;
         tally.clamped += counts.clamped;
         if !columns.is_empty() {
             tally.newest = tally.newest.max(columns.time.last().copied().unwrap_or(0));
@@ -254,6 +264,35 @@ impl OpenLane {
         }
         self.unreleased = !context.sink.is_written();
         if self.unreleased { Ok(()) } else { self.release_slots(owner) }
+    }
+
+    /// Refuses what is missing before the attempt number `end`, with which the stream ends: as many
+    /// numbers as there are invalid records, or all if the lane was not read to its end.
+    pub(super) fn refuse_rest(
+        &mut self,
+        end: u64,
+        rest: Rest,
+        owner: &LaneOwner<'_>,
+        context: &mut SweepContext<'_>,
+        tally: &mut Tally,
+    ) {
+        let (all, violations) = match rest {
+            Rest::Read => (false, 0),
+            Rest::Refused { violations } => (true, violations),
+        };
+        let invalid = std::mem::take(&mut self.progress.invalid) + violations;
+        let next = self.progress.seen();
+        let missing = end.saturating_sub(next);
+        let refused = if all { missing } else { missing.min(invalid) };
+        let Some(last) = next.saturating_add(refused).checked_sub(1).filter(|_| refused > 0) else { return };
+        tally.numbered += refused.min(invalid);
+        let clock = context.clocks.of(owner.clock);
+        let time = self.progress.safe.admit(clock.piece_at(self.progress.ticks).time(self.progress.ticks));
+        let columns = &mut context.scratch.columns;
+        columns.clear();
+        columns.push_refused(next, last, time);
+        context.sink.send(Fact::Batch { stream: self.stream, after: self.sent, columns });
+        self.sent = last.saturating_add(1);
     }
 
     /// Writes to the segment how far it was read, all words in one write.

@@ -12,7 +12,7 @@
 //! | `STATE` is read, `fence(Acquire)`, the entry is read again | claim and retire: identity or last tail, then `STATE` (release) |
 //! | last copy, `DRAINED` is written | reuse: `DRAINED` (acquire), then the lane is claimed again |
 
-use super::drain::OpenLane;
+use super::drain::{OpenLane, Rest};
 use super::interrupted;
 use super::memory::{Memory, word};
 use super::records::Progress;
@@ -55,6 +55,8 @@ pub(crate) enum EndReason {
     ReaderStopped,
     /// The lane is quarantined: records left in it are lost.
     Quarantined,
+    /// The segment is not read any more: records left in it are lost.
+    CutOff,
 }
 
 /// A private copy of a lane table entry.
@@ -153,10 +155,21 @@ impl Lane {
         let mut attempts = word(entry, at::ATTEMPTS).max(seen);
         match reason {
             EndReason::Finished => {
-                attempts = interrupted::deliver(open, entry, attempts, owner, context, tally)
+                open.refuse_rest(attempts, Rest::Read, owner, context, tally);
+                attempts = interrupted::deliver(open, entry, attempts, owner, context, tally);
             }
-            EndReason::ReaderStopped if word(entry, at::TAIL) >> 1 > open.head => attempts = seen,
-            EndReason::ReaderStopped | EndReason::Quarantined => {}
+            EndReason::ReaderStopped if word(entry, at::TAIL) >> 1 > open.head => {
+                attempts = seen;
+                // The next log-client reports their attempt numbers as a gap.
+                tally.numbered += open.progress.invalid;
+            }
+            EndReason::ReaderStopped => open.refuse_rest(attempts, Rest::Read, owner, context, tally),
+            EndReason::Quarantined => {
+                open.refuse_rest(attempts, Rest::Refused { violations: 1 }, owner, context, tally);
+            }
+            EndReason::CutOff => {
+                open.refuse_rest(attempts, Rest::Refused { violations: 0 }, owner, context, tally);
+            }
         }
         let now = context.clocks.of(owner.clock).time((context.latest)(owner.clock));
         context.sink.send(Fact::StreamEnd(StreamEnd {

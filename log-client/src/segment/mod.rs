@@ -121,6 +121,9 @@ pub(crate) struct Tally {
     pub(crate) violations: u64,
     /// Requests with undefined layers or operations; included in `violations`.
     pub(crate) undefined: u64,
+    /// Violations that the trace counts by attempt numbers in their streams; included in
+    /// `violations`.
+    pub(crate) numbered: u64,
     pub(crate) unknown: u64,
     pub(crate) clamped: u64,
     /// Events made of interrupted requests; included in `events`.
@@ -154,6 +157,8 @@ pub(crate) struct Segment<M> {
     violations: u64,
     /// Violations that take no time from other segments.
     undefined: u64,
+    /// Violations that are counted in the streams.
+    numbered: u64,
     closed: bool,
     /// The file is shorter than its header claims, or has too many violations: it is not read any
     /// more.
@@ -191,6 +196,7 @@ impl<M: Memory> Segment<M> {
             first: 0,
             violations: 0,
             undefined: 0,
+            numbered: 0,
             closed: false,
             cut_off: false,
         }
@@ -215,6 +221,7 @@ impl<M: Memory> Segment<M> {
         }
         self.violations += tally.violations;
         self.undefined += tally.undefined;
+        self.numbered += tally.numbered;
         if self.violations - self.undefined > MAX_VIOLATIONS && !self.cut_off {
             tracing::warn!(pid = self.key.pid, "segment has too many violations, ignoring it");
             self.cut_off = true;
@@ -290,10 +297,11 @@ impl<M: Memory> Segment<M> {
     ) -> ProcessLoss {
         let mut counters = [0; COUNTERS];
         let mut table = vec![0; self.lanes.len() * LANE_BYTES];
-        let before = tally.violations;
+        let before = (tally.violations, tally.numbered);
         // Unreadable counters count as 0.
         let _ = self.memory.read(0, &mut counters);
         let _ = self.memory.read(HEADER_BYTES as u64, &mut table);
+        let reason = if self.cut_off { EndReason::CutOff } else { reason };
         for (index, (lane, entry)) in self.lanes.iter_mut().zip(table.chunks_exact(LANE_BYTES)).enumerate() {
             let owner = LaneOwner {
                 memory: &self.memory,
@@ -305,9 +313,12 @@ impl<M: Memory> Segment<M> {
             };
             lane.close(entry, reason, &owner, context, tally);
         }
-        self.violations += tally.violations - before;
-        let lost =
-            ProcessLoss { no_lane: word(&counters, at::LOST_NO_LANE), abi_violations: self.violations };
+        self.violations += tally.violations - before.0;
+        self.numbered += tally.numbered - before.1;
+        let lost = ProcessLoss {
+            no_lane: word(&counters, at::LOST_NO_LANE),
+            abi_violations: self.violations.saturating_sub(self.numbered),
+        };
         let now = context.clocks.of(self.header.clock).time((context.latest)(self.header.clock));
         context.sink.send(Fact::ProcessEnd { key: self.key, time: now.max(context.watermark), lost });
         lost

@@ -23,6 +23,9 @@ pub(super) struct Progress {
     pub(super) ticks: u64,
     /// Safe time of the lane, which also orders its events.
     pub(super) safe: SafeTime,
+    /// Number of invalid records since the last valid one. Their attempt numbers are not known
+    /// before the next one.
+    pub(super) invalid: u64,
 }
 
 /// Counters of one copy of slots.
@@ -36,6 +39,8 @@ pub(super) struct ParseCounts {
     pub(super) unknown: u64,
     /// Requests with an undefined layer or operation.
     pub(super) undefined: u64,
+    /// Records of `violations` and `undefined` whose attempt numbers are in the batch.
+    pub(super) numbered: u64,
     /// Records whose time was moved to keep the order or the watermark; they are flagged.
     pub(super) clamped: u64,
 }
@@ -70,6 +75,7 @@ pub(super) fn parse(
             let whole = slots.get((at + 1) * SLOT_BYTES..(at + count) * SLOT_BYTES);
             let Some(more) = whole.filter(|_| (1..=MAX_SLOTS).contains(&count)) else {
                 counts.violations += 1;
+                progress.invalid += 1;
                 at += 1;
                 continue;
             };
@@ -82,19 +88,22 @@ pub(super) fn parse(
         let attempt = progress.widen(attempt_of(&first));
         let (Some(attempt), true) = (attempt, ext.is_some() || more.is_empty()) else {
             counts.violations += 1;
+            progress.invalid += 1;
             continue;
         };
+        if progress.invalid > 0 {
+            let time = progress.safe.admit(piece.time(progress.ticks));
+            counts.numbered += progress.refuse_invalid(attempt, time, out);
+            progress.invalid = 0;
+        }
         progress.next_attempt = attempt.saturating_add(1);
         progress.started = true;
         let Some(kind) = RecordKind::from_number(kind_of(&first)) else {
             counts.unknown += 1;
+            out.push_refused(attempt, attempt, progress.safe.admit(piece.time(progress.ticks)));
             continue;
         };
         let mut event = Event::from_slot(&first);
-        if kind == RecordKind::Request && !event.op.is_defined() {
-            counts.undefined += 1;
-            continue;
-        }
         let ticks = event.end.clamp(progress.ticks, now.max(progress.ticks));
         progress.ticks = ticks;
         if !piece.covers(ticks) {
@@ -102,6 +111,12 @@ pub(super) fn parse(
         }
         let time = piece.time(ticks);
         let admitted = progress.safe.admit(time);
+        if kind == RecordKind::Request && !event.op.is_defined() {
+            counts.undefined += 1;
+            counts.numbered += 1;
+            out.push_refused(attempt, attempt, admitted);
+            continue;
+        }
         // Producers may not set this flag.
         let mark = flag::moved_bit(event.op);
         event.flags &= !mark;
@@ -135,7 +150,18 @@ impl Progress {
             _ if (1..=most).contains(&next) => (next, true),
             _ => (most, false),
         };
-        Progress { next_attempt, started, most: 0, ticks: 0, safe }
+        Progress { next_attempt, started, most: 0, ticks: 0, safe, invalid: 0 }
+    }
+
+    /// Gives the invalid records attempt numbers that are missing before `attempt`, as many as
+    /// there are. Returns that number.
+    pub(super) fn refuse_invalid(&self, attempt: u64, time: i64, out: &mut Columns) -> u64 {
+        let missing = if self.started { attempt.saturating_sub(self.next_attempt) } else { 0 };
+        let numbered = self.invalid.min(missing);
+        if numbered > 0 {
+            out.push_refused(self.next_attempt, self.next_attempt + (numbered - 1), time);
+        }
+        numbered
     }
 
     /// Number of attempts that is certain from the records read.
@@ -163,7 +189,7 @@ mod tests {
     use super::*;
 
     fn progress(next_attempt: u64, started: bool) -> Progress {
-        Progress { next_attempt, started, most: 0, ticks: 0, safe: SafeTime::new(0) }
+        Progress { next_attempt, started, most: 0, ticks: 0, safe: SafeTime::new(0), invalid: 0 }
     }
 
     #[test]

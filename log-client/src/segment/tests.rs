@@ -10,6 +10,7 @@ use super::{Header, HeaderError, drain::COPY_SLOTS};
 use crate::segment::VecMemory;
 use crate::testing::sweep_bytes;
 use crate::watermark::SLACK_NS;
+use miot_proto::batch::REFUSED;
 use miot_proto::event::flag;
 use miot_proto::op::Op;
 use miot_proto::segment::{
@@ -170,6 +171,63 @@ fn attempt_gaps_are_kept_and_steps_back_refused() {
     let mut reader = TestReader::attach(&made);
     assert_eq!(reader.sweep().violations, 1);
     assert_eq!(reader.kept.attempts(), [0, 1, 5, 6]);
+    // The invalid number is missing nowhere, so it is counted apart.
+    assert_eq!((reader.kept.refused(), reader.end().abi_violations), (vec![], 1));
+}
+
+/// A lost event is either a number in its stream or in the total of its process, never both.
+#[test]
+fn violations_are_counted_once() {
+    let undefined = |made: &mut SegmentBuilder, attempt: u32| {
+        let place = made.get_lane(0, at::TAIL) >> 1;
+        made.push(0, attempt, 1000, b"");
+        let layer = made.slot(0, place) + 2;
+        made.bytes[layer] = 200;
+    };
+    let invalid = |made: &mut SegmentBuilder| {
+        let place = made.get_lane(0, at::TAIL) >> 1;
+        made.put_slot(0, place, &[1, 0, 0, 0, 0, 0, 0, 0]);
+        made.set_lane(0, at::TAIL, (place + 1) << 1);
+    };
+    let mut made = SegmentBuilder::with_lane(256);
+    made.push(0, 0, 1000, b"");
+    undefined(&mut made, 1);
+    undefined(&mut made, 2);
+    made.push(0, 3, 1001, b"");
+    // The lane was full at 4 and 5.
+    undefined(&mut made, 6);
+    // 7 to 9 are missing: two are invalid, one was lost in the lane.
+    invalid(&mut made);
+    invalid(&mut made);
+    made.push(0, 10, 1002, b"");
+    // Of these three only two have a number: 11 and 12, the last ones.
+    (0..3).for_each(|_| invalid(&mut made));
+    made.retire(0, 13);
+    let mut reader = TestReader::attach(&made);
+    let tally = reader.sweep();
+    assert_eq!((tally.violations, tally.undefined, tally.numbered), (8, 3, 7));
+    assert_eq!(reader.kept.attempts(), [0, 3, 10]);
+    assert_eq!(reader.kept.refused(), [(1, 2), (6, 8), (11, 12)]);
+    assert!(reader.kept.times().is_sorted(), "{:?}", reader.kept.times());
+    assert_eq!(reader.kept.ends[0].attempts, 13);
+    assert_eq!(reader.end().abi_violations, 1);
+}
+
+#[test]
+fn records_of_a_quarantined_lane_are_refused() {
+    let mut made = SegmentBuilder::with_lane(256);
+    made.push(0, 0, 1000, b"");
+    let mut reader = TestReader::attach(&made);
+    reader.sweep();
+    reader.edit(|made| {
+        (1..5).for_each(|attempt| made.push(0, attempt, 1001, b""));
+        made.set_lane(0, at::ATTEMPTS, 5);
+        made.claim(0, 2);
+        made.set_lane(0, at::ATTEMPTS, 5);
+    });
+    assert_eq!(reader.sweep().violations, 1);
+    assert_eq!((reader.kept.attempts(), reader.kept.refused()), (vec![0], vec![(1, 4)]));
+    assert_eq!((reader.kept.ends[0].attempts, reader.end().abi_violations), (5, 0));
 }
 
 #[test]
@@ -219,10 +277,13 @@ fn undefined_operations_are_refused_alone() {
             (tally.events + more.events, tally.violations + more.violations, more.unfinished);
     }
     assert_eq!((tally.events, tally.violations), (defined, u64::from(COUNT) - defined));
-    assert!(reader.kept.batches.iter().all(|(_, columns)| columns.op.iter().all(|op| op.is_defined())));
+    let sent = reader.kept.batches.iter().flat_map(|(_, columns)| columns.kind.iter().zip(&columns.op));
+    assert!(sent.filter(|(kind, _)| **kind != REFUSED).all(|(_, op)| op.is_defined()));
+    let refused: u64 = reader.kept.refused().iter().map(|(first, last)| last - first + 1).sum();
+    assert_eq!(refused, tally.violations);
     // The lane is still read.
     reader.edit(|made| made.push(0, COUNT, 2000, b""));
-    assert_eq!((reader.sweep().events, reader.end().abi_violations), (1, tally.violations));
+    assert_eq!((reader.sweep().events, reader.end().abi_violations), (1, 0));
 }
 
 #[test]
@@ -459,6 +520,8 @@ fn invalid_record_is_skipped_and_the_next_one_read() {
     let tally = reader.sweep();
     assert_eq!((tally.violations, tally.unknown, tally.events), (4, 1, 2));
     assert_eq!(reader.kept.attempts(), [0, 2]);
+    // The number of the unknown kind; 0 of the invalid records before it, which have no number.
+    assert_eq!(reader.kept.refused(), [(1, 1)]);
     assert_eq!(reader.lane_word(0, at::HEAD), 8);
 }
 

@@ -242,9 +242,11 @@ impl GivenUpRuns {
                 Ok(Message::Batch { stream, after, columns, .. }) => {
                     // A batch that cannot be decoded stays as it is.
                     if let Ok(columns) = Columns::decode(&columns) {
-                        self.events += columns.len() as u64;
                         let time = columns.time.last().copied().unwrap_or(0);
-                        self.add(stream, number, after, time, columns.attempt.iter().map(|n| (*n, *n)));
+                        let ranges = (0..columns.len()).map(|row| columns.attempts_of(row));
+                        let lost = ranges.clone().map(|(first, last)| (last - first).saturating_add(1));
+                        self.events = self.events.saturating_add(lost.fold(0, u64::saturating_add));
+                        self.add(stream, number, after, time, ranges);
                     }
                 }
                 Ok(Message::GivenUp { stream, after, ranges, time, .. }) => {

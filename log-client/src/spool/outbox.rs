@@ -96,7 +96,7 @@ impl Sink for Outbox {
                 self.write(&mut Message::Stream { seq: 0, stream });
             }
             Fact::Batch { stream, after, columns } => {
-                self.shipped.events += columns.len() as u64;
+                self.shipped.events += columns.records() as u64;
                 let latest = columns.time.last().copied().unwrap_or(i64::MIN);
                 self.coverage.newest = self.coverage.newest.max(latest);
                 let mut encoded = std::mem::take(&mut self.columns);

@@ -507,7 +507,7 @@ impl Sweeper {
             lost_nested,
             lost_no_lane,
             filtered,
-            violations: self.totals.violations,
+            violations: self.totals.violations + self.totals.unknown,
             spool_full: !sink.has_space(),
             ..Survey::default()
         };

@@ -16,7 +16,7 @@
 //! stream, so no acknowledgment rests on a copy that is not durable.
 
 use crate::ids::StreamId;
-use miot_proto::batch::Columns;
+use miot_proto::batch::{Columns, REFUSED};
 use miot_proto::event::flag;
 use miot_proto::wire::StreamEnd;
 use std::collections::{BTreeMap, VecDeque};
@@ -63,6 +63,9 @@ pub const LANE_FULL: &str = "lane_full";
 pub const SPOOL_FULL: &str = "spool_full";
 /// Place of a gap: the node took the events from the lane and no longer has them.
 pub const SPOOL_DAMAGED: &str = "spool_damaged";
+
+/// Place of a gap: the log-client read the records from the lane and refused them.
+pub const ABI_VIOLATION: &str = "abi_violation";
 
 /// Attempt numbers that never arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,14 +152,23 @@ impl<T> MergeStep<T> {
 #[derive(Debug)]
 enum EntryKind {
     /// A batch. `start`: its first row that was not output; `after`: attempt number that the node
-    /// expected before it.
+    /// expected before it; `refused`: what its node refused and was not output.
     Rows {
         columns: Arc<Columns>,
         start: usize,
         after: u64,
+        refused: VecDeque<Refused>,
     },
     GivenUp(GivenUp),
     End(StreamEnd),
+}
+
+/// A row of kind [`miot_proto::batch::REFUSED`]: the attempt numbers `first..=last`.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    first: u64,
+    last: u64,
+    time: i64,
 }
 
 #[derive(Debug)]
@@ -233,17 +245,18 @@ impl<T> Merge<T> {
         let first = columns.attempt.first().copied().unwrap_or(0);
         self.add_stream(stream, first);
         let Some(queue) = self.streams.get_mut(&stream) else { return 0 };
-        let start = drop_seen(&mut columns, queue.next);
+        let mut start = drop_seen(&mut columns, queue.next);
         hold_back_times(&mut columns, start, &mut queue.time);
         if let Some(last) = columns.attempt.last() {
             queue.next = queue.next.max(last + 1);
         }
+        let refused = take_refused(&mut columns, &mut start);
         let added = columns.len() - start;
         queue.rows += added;
         self.rows += added;
         self.entries += 1;
         let columns = Arc::new(columns);
-        queue.queue.push_back(Entry { kind: EntryKind::Rows { columns, start, after }, ticket });
+        queue.queue.push_back(Entry { kind: EntryKind::Rows { columns, start, after, refused }, ticket });
         added
     }
 
@@ -353,13 +366,14 @@ impl<T> StreamQueue<T> {
         while let Some(entry) = self.queue.front_mut() {
             let mut gaps = GapFinder { stream, next: &mut self.next_output, gaps: &mut step.gaps };
             match &mut entry.kind {
-                EntryKind::Rows { columns, start, after } => {
+                EntryKind::Rows { columns, start, after, refused } => {
                     let waiting = columns.len() - *start;
+                    let due = refused.front().map_or(*after, |first| first.first.min(*after));
                     if let Some(slice) = take_rows(stream, columns, start, bound) {
                         self.rows -= slice.len;
-                        let due = (*after).min(columns.attempt[slice.start]);
+                        let due = due.min(columns.attempt[slice.start]);
                         gaps.skip_to(due, SPOOL_DAMAGED, columns.time[slice.start]);
-                        gaps.find(&slice);
+                        gaps.find(&slice, refused);
                         let is_whole = slice.len == waiting;
                         step.sources.push(slice);
                         if !is_whole {
@@ -367,6 +381,10 @@ impl<T> StreamQueue<T> {
                         }
                     } else if waiting > 0 {
                         break;
+                    }
+                    if let Some(first) = refused.front() {
+                        gaps.skip_to(due, SPOOL_DAMAGED, first.time);
+                        gaps.refuse_below(u64::MAX, refused);
                     }
                 }
                 EntryKind::GivenUp(given_up) => gaps.give_up(given_up),
@@ -447,12 +465,22 @@ impl GapFinder<'_> {
         }
     }
 
-    /// Records the gaps before and between the rows of `slice`, which is not empty.
-    fn find(&mut self, BatchSlice { columns, start, len, .. }: &BatchSlice) {
+    /// Records what the node refused below the attempt number `next`.
+    fn refuse_below(&mut self, next: u64, refused: &mut VecDeque<Refused>) {
+        while let Some(Refused { first, last, time }) = refused.pop_front_if(|refused| refused.last < next) {
+            self.skip_to(first, LANE_FULL, time);
+            self.skip_to(last.saturating_add(1), ABI_VIOLATION, time);
+        }
+    }
+
+    /// Records the gaps before and between the rows of `slice`, which is not empty, and `refused`
+    /// as far as it is among them.
+    fn find(&mut self, BatchSlice { columns, start, len, .. }: &BatchSlice, refused: &mut VecDeque<Refused>) {
         let attempts = &columns.attempt[*start..start + len];
         let (first, last) = (attempts[0], attempts[len - 1]);
         if first != *self.next || last - first != *len as u64 - 1 {
             for (i, &attempt) in attempts.iter().enumerate() {
+                self.refuse_below(attempt, refused);
                 self.skip_to(attempt, LANE_FULL, columns.time[start + i]);
                 *self.next = attempt + 1;
             }
@@ -478,6 +506,23 @@ fn drop_seen(columns: &mut Columns, next: u64) -> usize {
         retain(columns, &keep);
     }
     columns.attempt.partition_point(|attempt| *attempt < next)
+}
+
+/// Removes the rows that are no records, and returns those from row `start` on.
+fn take_refused(columns: &mut Columns, start: &mut usize) -> VecDeque<Refused> {
+    if !columns.kind.contains(&REFUSED) {
+        return VecDeque::new();
+    }
+    let refused = |row: usize| {
+        let ((first, last), time) = (columns.attempts_of(row), columns.time[row]);
+        Refused { first, last, time }
+    };
+    let rows = (*start..columns.len()).filter(|row| columns.kind[*row] == REFUSED);
+    let refused = rows.map(refused).collect();
+    let keep: Vec<bool> = columns.kind.iter().map(|kind| *kind != REFUSED).collect();
+    *start = keep[..*start].iter().filter(|keep| **keep).count();
+    retain(columns, &keep);
+    refused
 }
 
 /// Makes times from row `start` on not decrease below `last`, and marks the rows whose time

@@ -12,21 +12,24 @@ type AttemptAndTime = (u64, i64);
 fn batch(rows: &[AttemptAndTime]) -> Columns {
     let mut columns = Columns::default();
     for &(attempt, time) in rows {
-        let event = Event {
-            op: op::posix::READ,
-            request: attempt as u32,
-            enclosing: 0,
-            end: 0,
-            duration: 0,
-            flags: 0,
-            handle: 0,
-            offset: 0,
-            length: 0,
-            result: 0,
-        };
-        columns.push(1, attempt, time, 0, &event, None);
+        columns.push(1, attempt, time, 0, &event(attempt), None);
     }
     columns
+}
+
+fn event(attempt: u64) -> Event {
+    Event {
+        op: op::posix::READ,
+        request: attempt as u32,
+        enclosing: 0,
+        end: 0,
+        duration: 0,
+        flags: 0,
+        handle: 0,
+        offset: 0,
+        length: 0,
+        result: 0,
+    }
 }
 
 /// Collects the output of steps.
@@ -369,6 +372,43 @@ fn gaps_have_the_place_that_the_node_reports() {
     );
     assert_eq!(out.tickets, [0, 1, 2, 3, 4, 5, 6]);
     assert_eq!(out.rows().len(), 5);
+}
+
+/// What the node refused is no row, and its numbers are lost once, wherever batches and bounds end.
+#[test]
+fn refused_records_are_gaps_with_their_own_place() {
+    let mut merge = Merge::new(None);
+    merge.add_stream(StreamId(1), 0);
+    let mut columns = batch(&[(0, 10)]);
+    columns.push_refused(1, 1, 11);
+    columns.push_refused(2, 3, 12);
+    columns.push(1, 5, 20, 0, &event(5), None);
+    // 6 was lost in the lane.
+    columns.push_refused(7, 7, 30);
+    assert_eq!(merge.push(StreamId(1), 0, columns.clone(), 0), 2);
+    // Sent again, with a batch that has nothing else.
+    assert_eq!(merge.push(StreamId(1), 0, columns, 1), 0);
+    let mut last = Columns::default();
+    last.push_refused(9, 12, 40);
+    // 8 was lost on the way.
+    assert_eq!(merge.push(StreamId(1), 9, last, 2), 0);
+    merge.end(StreamId(1), StreamEnd { after: 13, ..end(13) }, 3);
+    let mut out = Output::default();
+    [Some(15), Some(25), None].into_iter().for_each(|bound| out.drain(&mut merge, bound, 100));
+    let gap = |place, time, first, last| Gap { stream: StreamId(1), place, time, first, last };
+    assert_eq!(
+        out.gaps,
+        [
+            gap(ABI_VIOLATION, 12, 1, 3),
+            gap(LANE_FULL, 20, 4, 4),
+            gap(LANE_FULL, 30, 6, 6),
+            gap(ABI_VIOLATION, 30, 7, 7),
+            gap(SPOOL_DAMAGED, 40, 8, 8),
+            gap(ABI_VIOLATION, 40, 9, 12),
+        ]
+    );
+    assert_eq!(out.rows().iter().map(|key| key.attempt).collect::<Vec<_>>(), [0, 5]);
+    assert_eq!((out.tickets, out.ended[0].next), (vec![0, 1, 2, 3], 13));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Requests in flight on this node: requests that have begun and not ended, and for how long.
 //!
-//! Every lane shows the request that its thread is in ([`miot_proto::segment::in_flight`]). The
-//! segments of a MIOT directory are read here as untrusted, like in the log-client, but read-only
+//! Every lane shows the request that its thread is in ([`miot_proto::segment::in_flight`]), and a
+//! table shows the asynchronous requests ([`miot_proto::segment::pending`]). The segments of a MIOT directory are read here as untrusted, like in the log-client, but read-only
 //! and without a log-client. A producer with false data gets meaningless lines about itself.
 //!
 //! A thread may change an entry while it is copied. So each lane table is copied twice, and a
@@ -11,11 +11,11 @@ mod file;
 
 use crate::clock::{Calibration, Clocks, ticks};
 use crate::error::Error;
-use crate::segment::{Header, InFlightEntry, LaneRequests, Memory, SegmentFile, word};
+use crate::segment::{Header, InFlightEntry, LaneRequests, Memory, PendingRequest, SegmentFile, word};
 use crate::sweeper::{SegmentName, start_time};
 use miot_proto::event::NONE;
 use miot_proto::op::{ArgMeaning, Op};
-use miot_proto::segment::{Clock, HEADER_BYTES, LANE_BYTES, MAX_LANES, MAX_SEGMENT_BYTES, header};
+use miot_proto::segment::{Clock, HEADER_BYTES, LANE_BYTES, MAX_LANES, MAX_SEGMENT_BYTES, header, lane};
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -33,7 +33,8 @@ pub struct InFlight {
     pub age: Duration,
     /// Process id in the namespace of the process.
     pub pid: u32,
-    /// Thread id in the namespace of the process.
+    /// Thread id in the namespace of the process: the thread that is in the request, or that began
+    /// an asynchronous one.
     pub tid: u32,
     /// Name of the thread when it made its first request.
     pub comm: Vec<u8>,
@@ -41,7 +42,7 @@ pub struct InFlight {
     pub exe: Vec<u8>,
     /// Operation.
     pub op: Op,
-    /// Number of the request in its thread.
+    /// Number of the request in its thread; of an asynchronous request in its process.
     pub request: u32,
     /// Handle of the file, if known.
     pub handle: Option<u64>,
@@ -49,9 +50,11 @@ pub struct InFlight {
     pub offset: Option<u64>,
     /// Requested bytes, if the operation has a length and the file is known.
     pub length: Option<u64>,
-    /// Path of the file according to the kernel, from the system call that the thread is in; empty
-    /// if it cannot be read.
+    /// Path of the file according to the kernel, from the system call that the thread is in; of an
+    /// asynchronous request the path, or its end, that the process shows. Empty if it is not known.
     pub file: Vec<u8>,
+    /// Thread for which the process makes the request: that of a program that uses a mount.
+    pub caller: Option<u32>,
     /// The outermost request that this one is part of.
     pub parent: Option<ParentRequest>,
 }
@@ -181,6 +184,14 @@ impl InFlightReader {
             let file = if is_seen { file::of(header.pid, shown.tid) } else { Vec::new() };
             listing.requests.push(shown.in_flight(&header, age, file));
         }
+        let age = |begin| self.age(header.clock, begin, now);
+        for pending in PendingRequest::read_all(segment, &words) {
+            if age(pending.request.begin) >= min_age {
+                let of_thread = |entry: &&[u8]| word(entry, lane::TID) == u64::from(pending.tid);
+                let comm = second.chunks_exact(LANE_BYTES).find(of_thread).map_or(&[][..], comm_of);
+                listing.requests.push(pending.in_flight(&header, age, comm));
+            }
+        }
     }
 
     fn age(&self, clock: Clock, begin: u64, now: u64) -> Duration {
@@ -201,17 +212,45 @@ fn table(segment: &dyn Memory, lanes: usize) -> Option<Vec<u8>> {
     Some(table)
 }
 
+/// Name of the thread of a lane entry, padded with NUL.
+fn comm_of(entry: &[u8]) -> &[u8] {
+    entry.get(lane::COMM..lane::COMM + 16).unwrap_or_default()
+}
+
+impl PendingRequest {
+    fn in_flight(self, header: &Header, age: impl Fn(u64) -> Duration, comm: &[u8]) -> InFlight {
+        InFlight {
+            file: self.path,
+            caller: (self.caller != 0).then_some(self.caller),
+            ..self.request.in_flight(header, age, self.tid, comm)
+        }
+    }
+}
+
 impl LaneRequests {
     fn in_flight(self, header: &Header, age: impl Fn(u64) -> Duration, file: Vec<u8>) -> InFlight {
-        let InFlightEntry { op, number, begin, handle, offset, length } = self.request;
+        InFlight {
+            file,
+            parent: self.parent.map(|outer| ParentRequest {
+                age: age(outer.begin),
+                op: outer.op,
+                request: outer.number,
+            }),
+            ..self.request.in_flight(header, age, self.tid, &self.comm)
+        }
+    }
+}
+
+impl InFlightEntry {
+    fn in_flight(self, header: &Header, age: impl Fn(u64) -> Duration, tid: u32, comm: &[u8]) -> InFlight {
+        let InFlightEntry { op, number, begin, handle, offset, length } = self;
         let args = op.info().map_or(ArgMeaning::Range, |info| info.args);
         let given = |value: u64, used| (value != NONE && used).then_some(value);
-        let name = self.comm.split(|byte| *byte == 0).next().unwrap_or(&[]);
         InFlight {
             age: age(begin),
             pid: header.pid,
-            tid: self.tid,
-            comm: name.to_vec(),
+            tid,
+            comm: comm.split(|byte| *byte == 0).next().unwrap_or(&[]).to_vec(),
             exe: header.exe.clone(),
             op,
             request: number,
@@ -221,12 +260,9 @@ impl LaneRequests {
                 matches!(args, ArgMeaning::Range | ArgMeaning::Offset | ArgMeaning::OffsetArg),
             ),
             length: given(length, matches!(args, ArgMeaning::Range | ArgMeaning::Length)),
-            file,
-            parent: self.parent.map(|outer| ParentRequest {
-                age: age(outer.begin),
-                op: outer.op,
-                request: outer.number,
-            }),
+            file: Vec::new(),
+            caller: None,
+            parent: None,
         }
     }
 }

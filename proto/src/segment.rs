@@ -9,7 +9,8 @@
 //! ```text
 //! 0      header        HEADER_BYTES, written once before the magic; the producer updates counters
 //! 4096   lane table    LANE_BYTES per lane, dense; lane i at 4096 + i × LANE_BYTES
-//! 266240 slots         the slots of each lane at the offset in its table entry
+//! 266240 slots         the slots of each lane at the offset in its table entry; from minor version
+//!                      1 on also a table of asynchronous requests, see [`pending`]
 //! ```
 //!
 //! Every word has exactly one writer. The log-client writes [`lane::HEAD`], [`lane::DRAINED`] and
@@ -22,7 +23,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"MIOTSEG1");
 pub const MAJOR: u32 = 1;
 /// Minor version of the layout. It grows when reserved words get a meaning; readers ignore the
 /// additions of a higher one.
-pub const MINOR: u32 = 0;
+pub const MINOR: u32 = 1;
 
 /// Size of the header, bytes.
 pub const HEADER_BYTES: usize = 4096;
@@ -76,6 +77,11 @@ pub mod header {
     pub const CLOSED: usize = 96;
     /// Inode of the PID namespace of `PID` (`/proc/self/ns/pid`), 0 if unknown.
     pub const PID_NAMESPACE: usize = 104;
+    /// Offset of the table of asynchronous requests in the file, bytes (see [`super::pending`]); 0
+    /// if there is none (release).
+    pub const PENDING: usize = 112;
+    /// Number of entries of that table that have ever been used: the first ones (release).
+    pub const PENDING_USED: usize = 120;
     /// Start of the strings: executable, command line (NUL between arguments), job (see
     /// [`crate::job`]), working directory. Each is a `u16` length and the bytes. They end at
     /// [`super::HEADER_BYTES`] at the latest.
@@ -193,6 +199,58 @@ pub mod in_flight {
     }
 }
 
+/// Size of the table of asynchronous requests, entries.
+pub const PENDING_ENTRIES: usize = 512;
+/// Size of one of its entries, bytes.
+pub const PENDING_BYTES: usize = 256;
+
+/// Layout of an asynchronous request in flight, which any thread of the process may end.
+///
+/// ```text
+/// 0    word 0 of its event: layer in bits 16-23, operation in 24-31, number in 32-63. 0 if the
+///      entry is free; without a layer if it is being filled. Stored last (release).
+/// 8    start time, raw ticks
+/// 16   file handle, 0 if none
+/// 24   requested offset, 32 requested length; NONE if there is none
+/// 40   thread that began it in the low half, thread that it is for in the high half, 0 if unknown
+/// 48   path, padded with NUL; of a long one the end, after "..."
+/// ```
+pub mod pending {
+    /// First word, see [`word`].
+    pub const REQUEST: usize = 0;
+    /// Start time, raw ticks.
+    pub const BEGIN: usize = 8;
+    /// Handle.
+    pub const HANDLE: usize = 16;
+    /// Offset.
+    pub const OFFSET: usize = 24;
+    /// Length.
+    pub const LENGTH: usize = 32;
+    /// Threads.
+    pub const THREADS: usize = 40;
+    /// Path.
+    pub const PATH: usize = 48;
+    /// Longest path, bytes.
+    pub const PATH_BYTES: usize = super::PENDING_BYTES - PATH;
+    /// First word of an entry that is being filled.
+    pub const RESERVED: u64 = 1;
+
+    /// Returns the first word.
+    #[must_use]
+    pub const fn word(op: crate::op::Op, number: u32) -> u64 {
+        super::in_flight::word(op, number, None)
+    }
+
+    /// Returns operation and number of a first word; `None` if no request is in flight.
+    #[must_use]
+    pub const fn read(word: u64) -> Option<(crate::op::Op, u32)> {
+        match (word >> 16) as u8 {
+            0 => None,
+            _ => super::in_flight::read(word & !0xffff, 0),
+        }
+    }
+}
+
 /// State of a lane table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -291,6 +349,8 @@ mod tests {
         let outer = in_flight::word(op, 6, None);
         assert_eq!(in_flight::read(outer, 70_123), Some((op, 6)));
         assert_eq!(in_flight::read(0, 0), None);
+        assert_eq!(pending::read(pending::word(op, 9)), Some((op, 9)));
+        assert_eq!((pending::read(0), pending::read(pending::RESERVED)), (None, None));
     }
 
     #[test]

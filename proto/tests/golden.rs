@@ -9,7 +9,7 @@
 
 mod samples;
 
-use miot_proto::batch::Columns;
+use miot_proto::batch::{self, Columns};
 use miot_proto::event::{self, RecordKind};
 use miot_proto::wire::{self, Message};
 use miot_proto::{control, op, segment};
@@ -117,7 +117,11 @@ fn layouts_are_frozen() {
     words!("segment", segment, MAGIC MAJOR MINOR HEADER_BYTES LANE_BYTES MAX_LANES SLOTS_OFFSET MIN_LANE_SLOTS
         MAX_LANE_SLOTS MAX_SEGMENT_BYTES HEADER_STRINGS);
     words!("header", segment::header, MAGIC VERSION NONCE PID PPID CLOCK CREATED_TICKS CREATED_BOOT_NS LANES
-        LOST_NO_LANE RANK UID CLOSED PID_NAMESPACE STRINGS);
+        LOST_NO_LANE RANK UID CLOSED PID_NAMESPACE PENDING PENDING_USED STRINGS);
+    words!("segment", segment, PENDING_ENTRIES PENDING_BYTES);
+    words!("pending", segment::pending, REQUEST BEGIN HANDLE OFFSET LENGTH THREADS PATH PATH_BYTES RESERVED);
+    put("pending.word", segment::pending::word(op::posix::READ, 7));
+    put("batch.REFUSED", u64::from(batch::REFUSED));
     words!("lane", segment::lane, TAIL LOST_FULL LOST_NESTED ATTEMPTS IN_FLIGHT ENCLOSING OLDEST
         FILTERED STATE TID SLOTS_AT SLOTS START CLAIMED_TICKS COMM HEAD DRAINED);
     words!("in_flight", segment::in_flight, REQUEST BEGIN HANDLE OFFSET LENGTH);

@@ -144,6 +144,15 @@ impl Gluster {
         self.cli(&["volume", "start", name]);
     }
 
+    /// Ids of the processes that serve the bricks of a volume.
+    #[must_use]
+    pub fn bricks(&self, volume: &str) -> Vec<u32> {
+        let folder = self.room.seen(&Path::new("/run/gluster/vols").join(volume));
+        let files = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        let text = files.flatten().map(|file| fs::read_to_string(file.path()).unwrap_or_default());
+        text.filter_map(|text| text.trim().parse().ok()).collect()
+    }
+
     /// Sets a volume option for the translator. An administrator must set it twice as well.
     pub fn ask_for(&self, volume: &str, option: &str, value: &str) {
         for _ in 0..2 {

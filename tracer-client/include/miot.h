@@ -212,9 +212,9 @@ struct miot_request {
    */
   uint8_t op;
   /*
-   Zero.
+   For a request of miot_show: where it is shown.
    */
-  uint8_t reserved[2];
+  uint16_t shown;
   /*
    For a request of miot_submit: thread of the parent request, 0 if there is none.
    */
@@ -377,9 +377,23 @@ int miot_end_ext(const struct miot_request *request,
 
 /*
  Begins a request that is served elsewhere: any thread may end it with miot_complete, or none. It
- is not shown as in flight.
+ is not shown as in flight, unless miot_show is called.
  */
 struct miot_request miot_submit(uint8_t layer, uint8_t op);
+
+/*
+ Shows a request of miot_submit as in flight until miot_complete, which must follow, with the
+ file, the byte offset and the bytes requested of `done`, and the path and caller_tid of `ext`.
+ The path is also that of a file that has a handle. A process can show 512 such requests at the
+ same time; further ones are recorded, but not shown.
+
+ # Safety
+ - All pointers are null or point to valid structures.
+ - The path in `ext` is null or a C string.
+ */
+void miot_show(struct miot_request *request,
+               const struct miot_done *done,
+               const struct miot_ext *ext);
 
 /*
  Ends a request of miot_submit, on any thread: takes the completion time and commits the event,

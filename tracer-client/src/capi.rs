@@ -6,6 +6,7 @@
 //! and length, and a null text is empty.
 
 use crate::lane::RequestArgs;
+use crate::pending::ShownAt;
 use crate::thread::{AsyncRequest, Completion, ParentRequest, StartedRequest};
 use miot_proto::event::{Caller, Communicator, Ext, NONE};
 use miot_proto::op::Op;
@@ -30,8 +31,8 @@ pub struct miot_request {
     pub layer: u8,
     /// Operation.
     pub op: u8,
-    /// Zero.
-    pub reserved: [u8; 2],
+    /// For a request of miot_show: where it is shown.
+    pub shown: u16,
     /// For a request of miot_submit: thread of the parent request, 0 if there is none.
     pub thread: u32,
 }
@@ -125,7 +126,7 @@ impl miot_ext {
 
 impl miot_request {
     const UNRECORDED: miot_request =
-        miot_request { begin: 0, number: 0, enclosing: 0, layer: 0, op: 0, reserved: [0; 2], thread: 0 };
+        miot_request { begin: 0, number: 0, enclosing: 0, layer: 0, op: 0, shown: 0, thread: 0 };
 
     fn of(begun: Option<StartedRequest>) -> miot_request {
         begun.map_or(miot_request::UNRECORDED, |begun| {
@@ -156,7 +157,21 @@ impl miot_request {
             request.begin,
             op,
             ParentRequest { tid: request.thread, request: enclosing },
+            ShownAt { entry: request.shown, number: if request.shown == 0 { 0 } else { request.number } },
         ))
+    }
+
+    fn from_async(submitted: AsyncRequest) -> miot_request {
+        let (begin, op, parent, shown) = submitted.into_parts();
+        miot_request {
+            begin,
+            number: shown.number.max(1),
+            enclosing: parent.request,
+            layer: op.layer,
+            op: op.number,
+            shown: shown.entry,
+            thread: parent.tid,
+        }
     }
 
     /// Returns the request; `None` if it is not recorded.
@@ -309,22 +324,35 @@ pub unsafe extern "C" fn miot_end_ext(
 }
 
 /// Begins a request that is served elsewhere: any thread may end it with miot_complete, or none. It
-/// is not shown as in flight.
+/// is not shown as in flight, unless miot_show is called.
 #[unsafe(no_mangle)]
 pub extern "C" fn miot_submit(layer: u8, op: u8) -> miot_request {
-    crate::submit(Op { layer, number: op }).map_or(miot_request::UNRECORDED, |submitted| {
-        let (begin, op, parent) = submitted.into_parts();
-        let ParentRequest { tid: thread, request: enclosing } = parent;
-        miot_request {
-            begin,
-            number: 1,
-            enclosing,
-            layer: op.layer,
-            op: op.number,
-            thread,
-            ..miot_request::UNRECORDED
-        }
-    })
+    crate::submit(Op { layer, number: op }).map_or(miot_request::UNRECORDED, miot_request::from_async)
+}
+
+/// Shows a request of miot_submit as in flight until miot_complete, which must follow, with the
+/// file, the byte offset and the bytes requested of `done`, and the path and caller_tid of `ext`.
+/// The path is also that of a file that has a handle. A process can show 512 such requests at the
+/// same time; further ones are recorded, but not shown.
+///
+/// # Safety
+/// - All pointers are null or point to valid structures.
+/// - The path in `ext` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn miot_show(request: *mut miot_request, done: *const miot_done, ext: *const miot_ext) {
+    // SAFETY: the conversions require
+    // - null or a pointer to a valid request: required by this function;
+    // - null or a pointer to a valid completion: required by this function;
+    // - null or a pointer to valid attributes, whose paths are null or C strings: required by this
+    //   function.
+    let (submitted, done, ext) =
+        unsafe { (miot_request::to_async(request), miot_done::to_completion(done), miot_ext::from_ptr(ext)) };
+    let Some(mut submitted) = submitted else { return };
+    let args = RequestArgs { handle: done.handle, offset: done.offset, length: done.length };
+    submitted.show(args, ext.caller.map_or(0, |caller| caller.tid), ext.path1);
+    // SAFETY: the write requires
+    // - a pointer to a valid request: it is not null, since `to_async` has returned a request.
+    unsafe { *request = miot_request::from_async(submitted) };
 }
 
 /// Ends a request of miot_submit, on any thread: takes the completion time and commits the event,

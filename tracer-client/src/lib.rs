@@ -73,6 +73,9 @@ mod node;
 #[expect(clippy::disallowed_types, reason = "state of a value that is computed once")]
 mod once;
 #[cfg(not(loom))]
+#[expect(clippy::disallowed_types, reason = "entries in shared memory, which any thread takes")]
+mod pending;
+#[cfg(not(loom))]
 #[expect(clippy::disallowed_types, reason = "header of the segment, and state shared by the threads")]
 mod process;
 #[cfg(not(loom))]

@@ -13,10 +13,11 @@ use crate::file::File;
 use crate::gate::{self, Calls, Permit, SET_UP};
 use crate::identity::{self, Text};
 use crate::lane::{Lane, LaneOwner, Producer, Slot};
+use crate::pending::PendingEntry;
 use crate::{clock, node::Control};
 use miot_proto::segment::{
-    HEADER_BYTES, LANE_BYTES, MAGIC, MAJOR, MAX_LANE_SLOTS, MAX_LANES, MIN_LANE_SLOTS, MINOR, SLOTS_OFFSET,
-    SUFFIX, fit_strings, header,
+    HEADER_BYTES, LANE_BYTES, MAGIC, MAJOR, MAX_LANE_SLOTS, MAX_LANES, MIN_LANE_SLOTS, MINOR, PENDING_BYTES,
+    PENDING_ENTRIES, SLOTS_OFFSET, SUFFIX, fit_strings, header,
 };
 use rustix::fd::BorrowedFd;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
@@ -61,7 +62,14 @@ struct ProcessState {
     /// Whether this image is excluded from recording: 0 if not determined yet, else
     /// [`NOT_EXCLUDED`] or [`EXCLUDED`].
     exclusion: AtomicU32,
+    /// Offset of the table of asynchronous requests in the segment: 0 if there is none yet,
+    /// [`NO_TABLE`] if none can be made.
+    pending: AtomicU64,
+    /// Number of the last asynchronous request that was shown.
+    last_pending: AtomicU32,
 }
+
+const NO_TABLE: u64 = u64::MAX;
 
 const NOT_EXCLUDED: u32 = 1;
 const EXCLUDED: u32 = 2;
@@ -82,6 +90,8 @@ static PROCESS: ProcessState = ProcessState {
     lost_early: AtomicU64::new(0),
     exception: AtomicU64::new(0),
     exclusion: AtomicU32::new(0),
+    pending: AtomicU64::new(0),
+    last_pending: AtomicU32::new(0),
 };
 
 const EXCEPTION_BITS: u32 = 8;
@@ -229,6 +239,74 @@ pub(crate) fn reserve_lanes(control: &Control) {
         if control.is_node_full() || add_lane(process, slots, None).is_none() {
             return;
         }
+    }
+}
+
+/// Returns the table of asynchronous requests; `None` if there is none.
+pub(crate) fn pending_table() -> Option<&'static [PendingEntry]> {
+    let at = PROCESS.pending.load(Acquire);
+    if at == 0 || at == NO_TABLE {
+        return None;
+    }
+    // SAFETY: the slice requires
+    // - that many valid entries at `at`: `add_pending_table` has allocated them in the mapping and
+    //   aligned the offset;
+    // - a mapping that outlives it: the segment is never unmapped in this process image;
+    // - shared access only: entries consist of atomics.
+    Some(unsafe {
+        let first = PROCESS.base.load(Relaxed).add(at as usize).cast::<PendingEntry>();
+        std::slice::from_raw_parts(first, PENDING_ENTRIES)
+    })
+}
+
+/// [`pending_table`], after making the table if there is none. The process must have a segment.
+pub(crate) fn make_pending_table(control: &Control) -> Option<&'static [PendingEntry]> {
+    if PROCESS.pending.load(Relaxed) == 0 {
+        add_pending_table(control);
+    }
+    pending_table()
+}
+
+#[cold]
+fn add_pending_table(control: &Control) {
+    let Some(process) = process_state() else { return };
+    let _signals = SignalsBlocked::new();
+    let _guard = SetUpLock::lock(&process.lock);
+    if process.base.load(Relaxed).is_null() || process.pending.load(Relaxed) != 0 {
+        return;
+    }
+    let allocated = || {
+        let _pass = gate::permit(SET_UP)?;
+        let at = process.size.load(Relaxed).max(SLOTS_OFFSET as u64).next_multiple_of(PENDING_BYTES as u64);
+        let end = at + (PENDING_ENTRIES * PENDING_BYTES) as u64;
+        if control.is_node_full() || end > process.mapped.load(Relaxed) {
+            return None;
+        }
+        let path = segment_path(process.pid.load(Relaxed), process.nonce.load(Relaxed));
+        let file = File::open(path.as_c_str()?, OFlags::RDWR, Mode::empty()).ok()?;
+        allocate_range(file.fd()?, at, end - at)?;
+        process.size.store(end, Relaxed);
+        header_word(process, header::PENDING)?.store(at, Release);
+        Some(at)
+    };
+    process.pending.store(allocated().unwrap_or(NO_TABLE), Release);
+}
+
+/// Returns a new number for an asynchronous request that is shown, unlike those of other process
+/// images. Never 0.
+pub(crate) fn number_pending() -> u32 {
+    /// An odd number: consecutive epochs start far apart.
+    const SPREAD: u32 = 0x9e37_79b1;
+    let number = PROCESS.last_pending.fetch_add(1, Relaxed) + 1;
+    number.wrapping_add(epoch().wrapping_mul(SPREAD)).max(1)
+}
+
+/// Stores that the first `used` entries of the table of asynchronous requests have been used.
+pub(crate) fn count_pending_used(used: u64) {
+    if let Some(word) = header_word(&PROCESS, header::PENDING_USED)
+        && word.load(Relaxed) < used
+    {
+        word.fetch_max(used, Release);
     }
 }
 

@@ -1,8 +1,8 @@
 use super::*;
 use crate::clock::boottime_ns;
 use crate::segment::builder::SegmentBuilder;
-use miot_proto::op::{posix, stdio};
-use miot_proto::segment::{in_flight, lane as at};
+use miot_proto::op::{client, posix, stdio};
+use miot_proto::segment::{PENDING_BYTES, PENDING_ENTRIES, in_flight, lane as at, pending};
 use proptest::prelude::*;
 use std::process::{Child, Command, Stdio};
 
@@ -118,6 +118,66 @@ fn copy(producer: &Producer, word: u64) -> Vec<u8> {
     made.bytes
 }
 
+/// Stores the table of asynchronous requests with these entries behind the slots: first word,
+/// begin, threads, path.
+fn show_pending(made: &mut SegmentBuilder, entries: &[(u64, u64, u64, &[u8])]) {
+    let table = made.bytes.len().next_multiple_of(PENDING_BYTES);
+    made.bytes.resize(table + PENDING_ENTRIES * PENDING_BYTES, 0);
+    made.set(header::PENDING, table as u64);
+    made.set(header::PENDING_USED, entries.len() as u64);
+    for (index, (word, begin, threads, path)) in entries.iter().enumerate() {
+        let at = table + index * PENDING_BYTES;
+        let words = [
+            (pending::REQUEST, *word),
+            (pending::BEGIN, *begin),
+            (pending::HANDLE, 7),
+            (pending::OFFSET, 4096),
+            (pending::LENGTH, NONE),
+            (pending::THREADS, *threads),
+        ];
+        words.into_iter().for_each(|(offset, value)| made.set(at + offset, value));
+        made.bytes[at + pending::PATH..][..path.len()].copy_from_slice(path);
+    }
+}
+
+#[test]
+fn asynchronous_requests_are_listed_with_path_and_caller() {
+    let producer = Producer::new();
+    let mut made = producer.segment();
+    let (own, long) = (u64::from(producer.child.id()), [b'x'; pending::PATH_BYTES]);
+    let begin = now() - 2_000_000_000;
+    let entries: [(u64, u64, u64, &[u8]); 4] = [
+        (pending::word(client::READ, 8), begin, own | 77 << 32, b"/dir/file"),
+        (0, begin, own, b"/ended"),
+        (pending::RESERVED, begin, own, b"/being filled"),
+        // Its thread has ended.
+        (pending::word(client::LOOKUP, 9), now(), 1, &long),
+    ];
+    show_pending(&mut made, &entries);
+    let listing = producer.list(&made.bytes);
+    let [read, lookup] = &listing.requests[..] else { panic!("{listing:?}") };
+    assert_eq!((read.op, read.request, read.tid, read.caller), (client::READ, 8, own as u32, Some(77)));
+    assert_eq!((read.handle, read.offset, read.length), (Some(7), Some(4096), None));
+    assert_eq!((&read.file[..], &read.comm[..]), (&b"/dir/file"[..], &b"worker"[..]));
+    assert!((2..60).contains(&read.age.as_secs()), "{:?}", read.age);
+    assert_eq!((lookup.op, lookup.tid, lookup.caller), (client::LOOKUP, 1, None));
+    assert_eq!((&lookup.file[..], &lookup.comm[..], lookup.offset), (&long[..], &b""[..], None));
+    // False words of the header.
+    for (word, value) in [
+        (header::PENDING, u64::MAX - 7),
+        (header::PENDING, 1 << 40),
+        (header::PENDING, 0),
+        (header::PENDING_USED, 0),
+    ] {
+        let mut made = producer.segment();
+        show_pending(&mut made, &entries);
+        made.set(word, value);
+        assert_eq!(producer.list(&made.bytes).requests, [], "{word} {value}");
+    }
+    made.set(header::PENDING_USED, u64::MAX);
+    assert_eq!(producer.list(&made.bytes).requests.len(), 2);
+}
+
 #[test]
 fn requests_are_filtered_and_sorted_by_age() {
     let producer = Producer::new();
@@ -158,6 +218,6 @@ proptest! {
         words.into_iter().for_each(|(at, value)| made.set(at * 8, value));
         made.bytes.truncate(cut);
         let listing = producer.list(&made.bytes);
-        prop_assert!(listing.requests.len() <= MAX_LANES);
+        prop_assert!(listing.requests.len() <= MAX_LANES + PENDING_ENTRIES);
     }
 }

@@ -1,9 +1,9 @@
 //! Requests in flight, as a lane entry shows them.
 
-use super::memory::word;
+use super::memory::{Memory, word};
 use miot_proto::event::NONE;
 use miot_proto::op::Op;
-use miot_proto::segment::{LaneState, in_flight, lane};
+use miot_proto::segment::{LaneState, PENDING_BYTES, PENDING_ENTRIES, header, in_flight, lane, pending};
 
 /// Content of a lane entry, unchecked: false data of a producer affects only its own lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,60 @@ impl InFlightEntry {
             handle,
             offset: of_file(field(in_flight::OFFSET)),
             length: of_file(field(in_flight::LENGTH)),
+        })
+    }
+}
+
+/// An asynchronous request in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PendingRequest {
+    /// Thread that began it.
+    pub(crate) tid: u32,
+    /// Thread that it is for, 0 if unknown.
+    pub(crate) caller: u32,
+    pub(crate) request: InFlightEntry,
+    /// Empty if unknown.
+    pub(crate) path: Vec<u8>,
+}
+
+impl PendingRequest {
+    /// Reads the asynchronous requests of a segment whose header words are `words`. A request that
+    /// begins or ends meanwhile is left out.
+    pub(crate) fn read_all(memory: &dyn Memory, words: &[u8]) -> Vec<PendingRequest> {
+        let at = word(words, header::PENDING);
+        let used = usize::try_from(word(words, header::PENDING_USED))
+            .map_or(PENDING_ENTRIES, |used| used.min(PENDING_ENTRIES));
+        if at == 0 || used == 0 {
+            return Vec::new();
+        }
+        let copy = || {
+            let mut table = vec![0; used * PENDING_BYTES];
+            memory.read(at, &mut table).ok().map(|()| table)
+        };
+        let (Some(first), Some(second)) = (copy(), copy()) else { return Vec::new() };
+        let copies = first.chunks_exact(PENDING_BYTES).zip(second.chunks_exact(PENDING_BYTES));
+        copies
+            .filter(|(before, entry)| before == entry)
+            .filter_map(|(_, entry)| PendingRequest::read(entry))
+            .collect()
+    }
+
+    fn read(entry: &[u8]) -> Option<PendingRequest> {
+        let (op, number) = pending::read(word(entry, pending::REQUEST))?;
+        let threads = word(entry, pending::THREADS);
+        let path = entry.get(pending::PATH..)?;
+        Some(PendingRequest {
+            tid: threads as u32,
+            caller: (threads >> 32) as u32,
+            request: InFlightEntry {
+                op,
+                number,
+                begin: word(entry, pending::BEGIN),
+                handle: word(entry, pending::HANDLE),
+                offset: word(entry, pending::OFFSET),
+                length: word(entry, pending::LENGTH),
+            },
+            path: path.split(|byte| *byte == 0).next().unwrap_or_default().to_vec(),
         })
     }
 }

@@ -25,7 +25,7 @@ pub(crate) mod builder;
 mod tests;
 
 pub(crate) use header::{Header, HeaderError};
-pub(crate) use in_flight_entry::{InFlightEntry, LaneRequests};
+pub(crate) use in_flight_entry::{InFlightEntry, LaneRequests, PendingRequest};
 pub(crate) use lane::EndReason;
 #[cfg(test)]
 pub(crate) use memory::VecMemory;

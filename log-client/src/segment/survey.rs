@@ -1,7 +1,7 @@
 //! Adds a segment to a survey of the node.
 
 use super::lane::Lane;
-use super::{Header, LaneRequests, Memory, Segment, word};
+use super::{Header, LaneRequests, Memory, PendingRequest, Segment, word};
 use crate::clock::{Clocks, ticks};
 use crate::survey::{Survey, SurveyedProcess};
 use miot_proto::job::Job;
@@ -27,6 +27,7 @@ impl<M: Memory> Segment<M> {
         };
         survey.lost_no_lane = survey.lost_no_lane.saturating_add(word(&words, header::LOST_NO_LANE));
         let now = ticks(self.header.clock);
+        let age = |begin| clocks.of(self.header.clock).last().span(now.saturating_sub(begin));
         let copies = first.chunks_exact(LANE_BYTES).zip(second.chunks_exact(LANE_BYTES));
         // The counters of other lanes were reported when their streams ended.
         let open = copies.zip(&self.lanes).filter(|(_, lane)| Lane::is_open(lane));
@@ -44,8 +45,10 @@ impl<M: Memory> Segment<M> {
             let Some((op, begin, tid)) = stable else {
                 continue;
             };
-            let age_ns = clocks.of(self.header.clock).last().span(now.saturating_sub(begin));
-            survey.add_request(age_ns, tid, op);
+            survey.add_request(age(begin), tid, op);
+        }
+        for PendingRequest { tid, request, .. } in PendingRequest::read_all(&self.memory, &words) {
+            survey.add_request(age(request.begin), tid, request.op);
         }
         survey.keep_oldest();
     }

@@ -38,6 +38,7 @@ struct InFlightRow<'a> {
     enclosing_op: Option<String>,
     enclosing_request: Option<u32>,
     enclosing_age: Option<u64>,
+    caller_tid: Option<u32>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -101,6 +102,9 @@ fn text(node: &str, listing: &InFlightList, out: &mut impl Write) -> std::io::Re
         if let Some(outer) = &request.parent {
             file = format!("{file} (in {}, {})", name(outer.op), age(outer.age)).trim_start().to_owned();
         }
+        if let Some(caller) = request.caller {
+            file = format!("{file} (for thread {caller})").trim_start().to_owned();
+        }
         [
             age(request.age),
             node.to_owned(),
@@ -141,6 +145,7 @@ fn row<'a>(time: &'a str, node: &'a str, request: &InFlight) -> InFlightRow<'a> 
         enclosing_op: outer.map(|outer| op(outer.op)),
         enclosing_request: outer.map(|outer| outer.request),
         enclosing_age: outer.map(|outer| age(outer.age)),
+        caller_tid: request.caller,
     }
 }
 

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod gfapi;
+mod hangs;
 mod mount;
 mod mpi;
 mod trouble;

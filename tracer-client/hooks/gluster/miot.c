@@ -12,7 +12,8 @@
  * a frame, as if this translator did not exist. The same applies if there is no memory for a
  * cookie.
  *
- * The context of an open file is its handle in the trace. See docs/hooks/gluster.md.
+ * A request is shown as in flight until its callback. The context of an open file holds its handle
+ * in the trace and its path. See docs/hooks/gluster.md.
  */
 
 #include <glusterfs/defaults.h>
@@ -23,6 +24,7 @@
 #include <glusterfs/xlator.h>
 #include <limits.h>
 #include <miot.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,6 +52,12 @@ struct request_args {
     fd_t *from;
     fd_t *opens;
     uint64_t offset, length, offset_from;
+};
+
+/* The context of an open file. */
+struct open_file {
+    uint64_t handle;
+    char path[]; /* shown if a request on the file hangs; empty if unknown */
 };
 
 /* A request between wind and callback. */
@@ -85,30 +93,61 @@ static const char *path_of(loc_t *loc, char *buffer, size_t size)
     return buffer;
 }
 
-/* Returns the handle of an open file: that of its open, or a new one if the open was not recorded.
- * 0 if none can be created. */
-static uint64_t handle_of(xlator_t *this, fd_t *fd, int paths)
+/* Allocates the context of a file; NULL without memory. */
+static struct open_file *new_file(uint64_t handle, const char *path)
 {
-    uint64_t handle = 0, other = 0;
+    size_t size = path ? strnlen(path, MAX_PATH_BYTES) + 1 : 1;
+    struct open_file *file = malloc(sizeof *file + size);
+
+    if (!file)
+        return NULL;
+    file->handle = handle;
+    memcpy(file->path, path ? path : "", size - 1);
+    file->path[size - 1] = '\0';
+    return file;
+}
+
+/* Attaches a new context to an open file. Returns the context that the file has then: that of
+ * another thread if it was faster, NULL without memory. */
+static struct open_file *attach(xlator_t *this, fd_t *fd, struct open_file *file)
+{
+    uint64_t known = 0;
+
+    LOCK(&fd->lock);
+    if (__fd_ctx_get(fd, this, &known) == 0) {
+        free(file);
+        file = (struct open_file *)(uintptr_t)known;
+    } else if (__fd_ctx_set(fd, this, (uint64_t)(uintptr_t)file) != 0) {
+        free(file);
+        file = NULL;
+    }
+    UNLOCK(&fd->lock);
+    return file;
+}
+
+/* Returns the context of an open file: that of its open, or a new one if the open was not recorded.
+ * NULL if none can be created. It is freed when the last reference to the file is removed. */
+static struct open_file *file_of(xlator_t *this, fd_t *fd, int paths)
+{
+    uint64_t known = 0, handle = 0;
+    struct open_file *file = NULL;
     char *path = NULL;
 
-    if (!fd || fd_ctx_get(fd, this, &handle) == 0)
-        return handle;
+    if (!fd)
+        return NULL;
+    if (fd_ctx_get(fd, this, &known) == 0)
+        return (struct open_file *)(uintptr_t)known;
     if (!paths) {
         handle = miot_handle();
     } else if (fd->inode && inode_path(fd->inode, NULL, &path) > 0 && path) {
         handle = miot_name(path);
     }
+    if (handle != 0)
+        file = new_file(handle, path);
     GF_FREE(path);
-    if (handle == 0)
-        return 0;
-    LOCK(&fd->lock);
-    if (__fd_ctx_get(fd, this, &other) == 0)
-        handle = other; /* another thread was faster */
-    else if (__fd_ctx_set(fd, this, handle) != 0)
-        handle = 0;
-    UNLOCK(&fd->lock);
-    return handle;
+    if (!file)
+        return NULL;
+    return attach(this, fd, file);
 }
 
 /* Returns the bytes that a copy of a string takes, with its NUL. The copy is one byte longer than a
@@ -138,6 +177,8 @@ static struct pending_request *begin(call_frame_t *frame, xlator_t *this, enum g
     size_t path_size, second_size;
     struct miot_request request;
     struct pending_request *pending;
+    struct open_file *file, *from;
+    struct miot_ext shown;
     int paths;
     char *at;
 
@@ -173,12 +214,18 @@ static struct pending_request *begin(call_frame_t *frame, xlator_t *this, enum g
     /* The pid of a service of GlusterFS itself is negative. */
     pending->ext.caller_tid = frame->root->pid > 0 ? (uint32_t)frame->root->pid : 0;
     pending->ext.caller_uid = frame->root->uid;
-    pending->done.handle = handle_of(this, args->fd, paths);
-    if (args->from) {
-        pending->ext.handle2 = handle_of(this, args->from, paths);
+    file = file_of(this, args->fd, paths);
+    if (file)
+        pending->done.handle = file->handle;
+    if (args->from && (from = file_of(this, args->from, paths))) {
+        pending->ext.handle2 = from->handle;
         pending->ext.offset2 = args->offset_from;
     }
     pending->opens = args->opens;
+    shown = pending->ext;
+    if (!shown.path && file && paths)
+        shown.path = file->path;
+    miot_show(&pending->request, &pending->done, &shown);
     return pending;
 }
 
@@ -186,6 +233,7 @@ static struct pending_request *begin(call_frame_t *frame, xlator_t *this, enum g
 static void end(xlator_t *this, struct pending_request *pending, int32_t op_ret, int32_t op_errno, int64_t value)
 {
     struct settings *settings = this->private;
+    struct open_file *file = NULL;
     int recorded;
 
     pending->done.result = op_ret < 0 ? -(int64_t)op_errno : value;
@@ -194,7 +242,9 @@ static void end(xlator_t *this, struct pending_request *pending, int32_t op_ret,
     recorded = miot_complete(&pending->request, &pending->done, &pending->ext);
     /* The fd is still valid: the callback of the translator above has not run. */
     if (recorded && pending->opens && pending->done.handle)
-        fd_ctx_set(pending->opens, this, pending->done.handle);
+        file = new_file(pending->done.handle, pending->ext.path);
+    if (file)
+        attach(this, pending->opens, file);
     __atomic_fetch_add(recorded ? &settings->recorded : &settings->dropped, 1, __ATOMIC_RELAXED);
     free(pending);
 }
@@ -395,9 +445,16 @@ static void record_close(xlator_t *this, fd_t *fd, uint8_t op)
     struct settings *settings = this->private;
     struct miot_request request;
     struct miot_done done = {0, MIOT_NONE, MIOT_NONE, 0, 0};
+    struct open_file *file;
+    uint64_t known = 0;
     int recorded;
 
-    if (fd_ctx_del(fd, this, &done.handle) != 0 || fd_is_anonymous(fd) || !(setting(&settings->groups) & META))
+    if (fd_ctx_del(fd, this, &known) != 0)
+        return;
+    file = (struct open_file *)(uintptr_t)known;
+    done.handle = file->handle;
+    free(file);
+    if (fd_is_anonymous(fd) || !(setting(&settings->groups) & META))
         return;
     request = miot_begin(MIOT_LAYER_CLIENT, op);
     if (request.number == 0)

@@ -35,7 +35,8 @@ mod prepare;
 
 use crate::clock::{counter, ticks};
 use crate::lane::{Lane, Producer, RequestArgs, Slot};
-use crate::{node, process, tls};
+use crate::pending::{ShownAt, ShownRequest};
+use crate::{node, pending, process, tls};
 use commit::{commit, commit_with_ext, commit_with_path};
 use miot_proto::event::{Caller, Ext, NONE, RecordKind, flag};
 use miot_proto::op::{self, Layer, Op};
@@ -459,6 +460,7 @@ pub struct AsyncRequest {
     begin: u64,
     op: Op,
     parent: ParentRequest,
+    shown: ShownAt,
 }
 
 /// The parent of an asynchronous request.
@@ -483,18 +485,50 @@ impl AsyncRequest {
         self.parent.tid == 0
     }
 
-    pub(crate) fn into_parts(self) -> (u64, Op, ParentRequest) {
-        (self.begin, self.op, self.parent)
+    pub(crate) fn into_parts(self) -> (u64, Op, ParentRequest, ShownAt) {
+        (self.begin, self.op, self.parent, self.shown)
     }
 
-    pub(crate) fn from_parts(begin: u64, op: Op, parent: ParentRequest) -> AsyncRequest {
-        AsyncRequest { begin, op, parent }
+    pub(crate) fn from_parts(begin: u64, op: Op, parent: ParentRequest, shown: ShownAt) -> AsyncRequest {
+        AsyncRequest { begin, op, parent, shown }
+    }
+
+    /// Shows the request as in flight until [`complete`], with its arguments, the thread that it is
+    /// for (0 if unknown) and its path (empty if unknown). Up to
+    /// [`PENDING_ENTRIES`](miot_proto::segment::PENDING_ENTRIES) requests of a process are shown at
+    /// the same time. A request that is shown and never completed is shown until the process ends.
+    pub fn show(&mut self, args: RequestArgs, caller: u32, path: &[u8]) {
+        let thread = tls::thread();
+        // SAFETY: dereferencing `thread`, its lane and its control page requires
+        // - `thread` is the calling thread's own block, which lives as long as the thread;
+        // - lane and control page are mapped: checked with `has_lane`.
+        let (table, tid) = unsafe {
+            if !(*thread).has_lane() || self.shown != ShownAt::NOWHERE {
+                return;
+            }
+            (process::make_pending_table(&*(*thread).control), (*(*thread).lane).tid())
+        };
+        let Some(table) = table else { return };
+        let RequestArgs { handle, offset, length } = args;
+        let shown =
+            ShownRequest { op: self.op, begin: self.begin, handle, offset, length, tid, caller, path };
+        self.shown = pending::show(table, process::number_pending(), &shown);
+    }
+
+    /// Shows the request no longer.
+    fn hide(&mut self) {
+        let shown = std::mem::replace(&mut self.shown, ShownAt::NOWHERE);
+        if shown != ShownAt::NOWHERE
+            && let Some(table) = process::pending_table()
+        {
+            pending::hide(table, self.op, shown);
+        }
     }
 }
 
 /// Begins a request that is served elsewhere, so that any thread may [`complete`] it, or none.
 /// `None`: the request is not recorded. The call reads the clock. An abandoned request needs no
-/// cleanup, because it is not shown as in flight.
+/// cleanup, because it is not shown as in flight, unless [`AsyncRequest::show`] is called.
 #[inline]
 #[must_use]
 pub fn submit(op: Op) -> Option<AsyncRequest> {
@@ -509,7 +543,8 @@ pub fn submit(op: Op) -> Option<AsyncRequest> {
         }
         let request = (*thread).enclosing;
         let tid = if request == 0 { 0 } else { (*(*thread).lane).tid() };
-        Some(AsyncRequest { begin: ticks(), op, parent: ParentRequest { tid, request } })
+        let parent = ParentRequest { tid, request };
+        Some(AsyncRequest { begin: ticks(), op, parent, shown: ShownAt::NOWHERE })
     }
 }
 
@@ -522,7 +557,8 @@ pub fn submit(op: Op) -> Option<AsyncRequest> {
 /// submitted it, the event has no parent, because requests are numbered per thread; the event then
 /// names that thread as its caller. A request submitted by the start of a split MPI-IO collective
 /// gets the end of that collective as its parent.
-pub fn complete(submitted: AsyncRequest, mut done: Completion, ext: &Ext<'_>) -> bool {
+pub fn complete(mut submitted: AsyncRequest, mut done: Completion, ext: &Ext<'_>) -> bool {
+    submitted.hide();
     done.flags |= flag::ASYNC;
     let Some(begun) = begin(submitted.op) else { return false };
     let ParentRequest { tid, request } = submitted.parent;

@@ -140,9 +140,11 @@ pub(crate) struct Measured {
 pub(crate) fn measure(child: &mut Child, patience: Duration) -> Measured {
     let (pid, started) = (child.id(), Instant::now());
     let ended = AtomicBool::new(false);
+    // On a busy machine the child may end before the other thread runs.
+    let first = status(pid, "VmHWM");
     std::thread::scope(|scope| {
         let peak = scope.spawn(|| {
-            let mut peak = 0;
+            let mut peak = first;
             while !ended.load(Ordering::Relaxed) {
                 peak = peak.max(status(pid, "VmHWM"));
                 std::thread::sleep(Duration::from_millis(2));

@@ -31,48 +31,92 @@ fn build_parts() {
     }
 }
 
+/// Those with LTTng, of which there is one session daemon per machine.
+const BESIDE_LTTNG: &[(&str, Check)] =
+    &[("op", op), ("threads", threads), ("drain", drain), ("pipeline", pipeline), ("bytes", bytes)];
+const PROGRAMS: &[(&str, Check)] = &[
+    ("idle", idle),
+    ("startup", startup),
+    ("hook", hook),
+    ("mpi", mpi),
+    ("apps", apps),
+    ("gluster", gluster),
+    ("fuse", fuse),
+];
+const SERVER: &[(&str, Check)] = &[
+    ("nodes", nodes),
+    ("sync", sync),
+    ("streams", streams),
+    ("recovery", recovery),
+    ("delay", delay),
+    ("fsstats", fsstats),
+];
+const REPEATED: &[(&str, Check)] = &[("replay", replay), ("simulate", simulate), ("bench", parallel)];
+/// Takes as long as two of the others.
+const ESTIMATED: &[(&str, Check)] = &[("estimate", estimate)];
+const READERS: &[(&str, Check)] = &[("paper", paper), ("analysis", analysis)];
+
 #[test]
-fn every_benchmark_yields_figures() {
+fn benchmarks_beside_lttng_yield_figures() {
+    yield_figures("lttng", BESIDE_LTTNG);
+}
+
+#[test]
+fn benchmarks_of_programs_yield_figures() {
+    yield_figures("programs", PROGRAMS);
+}
+
+#[test]
+fn benchmarks_of_the_server_yield_figures() {
+    yield_figures("server", SERVER);
+}
+
+#[test]
+fn benchmarks_of_repeated_requests_yield_figures() {
+    yield_figures("repeated", REPEATED);
+}
+
+#[test]
+fn benchmark_of_estimates_yields_figures() {
+    yield_figures("estimated", ESTIMATED);
+}
+
+#[test]
+fn benchmarks_of_readers_yield_figures() {
+    yield_figures("readers", READERS);
+}
+
+#[test]
+fn no_benchmark_is_left_out() {
+    let help = Command::new(driver()).arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let (_, names) = help.split_once("[possible values: ").unwrap_or_else(|| panic!("{help}"));
+    // The help is wrapped at the width of a terminal.
+    let names = names.split_once(']').unwrap().0;
+    let mut names: Vec<&str> = names.split(',').map(str::trim).collect();
+    let groups = [BESIDE_LTTNG, PROGRAMS, SERVER, REPEATED, ESTIMATED, READERS].concat();
+    let mut checked: Vec<&str> = groups.into_iter().map(|(name, _)| name).collect();
+    names.sort_unstable();
+    checked.sort_unstable();
+    assert_eq!(checked, names);
+}
+
+fn yield_figures(group: &str, checks: &[(&str, Check)]) {
     build_parts();
     // Always the same folder, so that each run removes the leftovers of a killed one.
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-smoke");
-    // All in one run, because there is one LTTng session daemon per machine.
-    let output = Command::new(driver()).args(["--smoke", "--out"]).arg(&out).output().unwrap();
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-smoke").join(group);
+    let mut command = Command::new(driver());
+    command.args(["--smoke", "--out"]).arg(&out).args(checks.iter().map(|(name, _)| name));
+    let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     for line in said.lines().filter(|line| line.contains("SKIPPED")) {
         eprintln!("{line}");
     }
-    let checks: [(&str, Check); 24] = [
-        ("op", op),
-        ("threads", threads),
-        ("drain", drain),
-        ("idle", idle),
-        ("startup", startup),
-        ("hook", hook),
-        ("mpi", mpi),
-        ("apps", apps),
-        ("gluster", gluster),
-        ("fuse", fuse),
-        ("pipeline", pipeline),
-        ("nodes", nodes),
-        ("bytes", bytes),
-        ("sync", sync),
-        ("streams", streams),
-        ("recovery", recovery),
-        ("delay", delay),
-        ("fsstats", fsstats),
-        ("replay", replay),
-        ("simulate", simulate),
-        ("bench", parallel),
-        ("estimate", estimate),
-        ("paper", paper),
-        ("analysis", analysis),
-    ];
     for (name, check) in checks {
         let text = std::fs::read_to_string(out.join(format!("{name}.json"))).unwrap();
         let document: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(document["bench"], name);
+        assert_eq!(document["bench"], *name);
         assert!(document["machine"]["tsc_ghz"].as_f64().is_some_and(|ghz| ghz > 0.1), "{document:#}");
         assert!(document["before"]["core_ghz"].as_f64().is_some_and(|ghz| ghz > 0.1), "{document:#}");
         check(&document["results"]);

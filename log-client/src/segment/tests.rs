@@ -585,12 +585,10 @@ proptest! {
         reader.end();
         prop_assert_eq!(reader.kept.streams.len(), reader.kept.ends.len(), "every stream ends");
         for stream in &reader.kept.streams {
-            let of = |column: fn(&miot_proto::batch::Columns) -> Vec<i64>| -> Vec<i64> {
-                reader.kept.batches.iter().filter(|(number, _)| *number == stream.number).flat_map(|(_, c)| column(c)).collect()
-            };
-            prop_assert!(of(|c| c.time.clone()).is_sorted(), "in order of completion");
-            let attempts = of(|c| c.attempt.iter().map(|a| *a as i64).collect());
-            prop_assert!(attempts.windows(2).all(|w| w[0] < w[1]), "numbers count up");
+            let own = || reader.kept.batches.iter().filter(|(number, _)| *number == stream.number).map(|(_, c)| c);
+            prop_assert!(own().flat_map(|c| &c.time).is_sorted(), "in order of completion");
+            let attempts = own().flat_map(|c| &c.attempt);
+            prop_assert!(attempts.is_sorted_by(|a, b| a < b), "numbers count up");
         }
     }
 

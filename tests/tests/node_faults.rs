@@ -229,6 +229,7 @@ fn undefined_layers_and_operations_are_refused() {
     assert_eq!(numbers_of_losses(&node.trace), refused);
     let fsck = run(Command::new(&built().miot).arg("fsck").arg(&node.trace)).success().stdout;
     assert!(fsck.contains(&format!("{refused} lost")), "{fsck}");
+    assert!(fsck.contains("complete except for recorded losses"), "{fsck}");
 }
 
 /// Attempt numbers that the rows of `losses` name. Each row has a stream and a range.

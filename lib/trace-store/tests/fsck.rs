@@ -86,6 +86,7 @@ fn gap_without_loss_or_record_is_detected() {
     });
     assert!(report.is_good(), "{report}");
     assert_eq!(report.lost, 2);
+    assert!(report.to_string().contains("complete except for recorded losses"), "{report}");
     let (.., report) = checked(&turn(3, 60), &[], |_| {});
     only(&report, ProblemKind::Gap, 3);
 }

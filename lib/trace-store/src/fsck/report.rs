@@ -196,7 +196,7 @@ impl fmt::Display for CheckReport {
             0 => {
                 let complete = match &self.unproven {
                     Some(unproven) => unproven,
-                    None if self.damaged > 0 || !self.gone.is_empty() => {
+                    None if self.lost > 0 || !self.gone.is_empty() => {
                         "complete except for recorded losses"
                     }
                     None => "complete",

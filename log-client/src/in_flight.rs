@@ -1,8 +1,9 @@
 //! Requests in flight on this node: requests that have begun and not ended, and for how long.
 //!
 //! Every lane shows the request that its thread is in ([`miot_proto::segment::in_flight`]), and a
-//! table shows the asynchronous requests ([`miot_proto::segment::pending`]). The segments of a MIOT directory are read here as untrusted, like in the log-client, but read-only
-//! and without a log-client. A producer with false data gets meaningless lines about itself.
+//! table shows the asynchronous requests ([`miot_proto::segment::pending`]). The segments of a MIOT
+//! directory are read here as untrusted, like in the log-client, but read-only and without a
+//! log-client. A producer with false data gets meaningless lines about itself.
 //!
 //! A thread may change an entry while it is copied. So each lane table is copied twice, and a
 //! request that differs between the copies is left out: it has just begun or ended.

@@ -29,9 +29,9 @@ pub const MAX_TEXT: usize = 1 << 20;
 /// Maximum size of an encoded batch before compression, bytes.
 pub const MAX_PLAIN: usize = 12 << 20;
 
-/// [`Columns::kind`] of a row that is no record: the log-client read from the lane, and refused, the
-/// records with the `length` attempt numbers that end with the row's own. No record of a lane has
-/// this kind.
+/// [`Columns::kind`] of a row without a record: the log-client has read records from the lane and
+/// refused them. Their attempt numbers are the `length` numbers that end with the row's own. No
+/// record of a lane has this kind.
 pub const REFUSED: u8 = u8::MAX;
 
 /// Number of columns in the encoding.

@@ -196,9 +196,7 @@ impl fmt::Display for CheckReport {
             0 => {
                 let complete = match &self.unproven {
                     Some(unproven) => unproven,
-                    None if self.lost > 0 || !self.gone.is_empty() => {
-                        "complete except for recorded losses"
-                    }
+                    None if self.lost > 0 || !self.gone.is_empty() => "complete except for recorded losses",
                     None => "complete",
                 };
                 write!(f, "good: ordered, {complete}, every reference resolves")

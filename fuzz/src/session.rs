@@ -11,10 +11,10 @@
 use crate::Seed;
 use crate::input::Input;
 use crate::scratch::Scratch;
-use arrow_array::ArrayRef;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{TimestampNanosecondType, UInt16Type, UInt64Type};
+use arrow_array::types::{TimestampNanosecondType, UInt32Type, UInt64Type};
+use arrow_array::{ArrayRef, ArrowPrimitiveType, PrimitiveArray};
 use miot_log_client::testing::samples;
 use miot_log_server::Config;
 use miot_log_server::testing::{TestServer, now};
@@ -28,7 +28,7 @@ use miot_proto::wire::{
 use miot_tls::Certificate;
 use miot_trace_store::fsck;
 use miot_trace_store::reader::Reader;
-use miot_trace_store::schema::NameKey;
+use miot_trace_store::schema::{self, NameKey};
 use std::path::Path;
 
 /// Maximum number of steps; further ones are ignored.
@@ -287,14 +287,18 @@ impl<'a> Scenario<'a> {
             let batch = batch.unwrap_or_else(|error| panic!("{error}"));
             let nodes = column(&batch, "node").as_dictionary::<NameKey>();
             let names = nodes.values().as_string::<i32>();
-            let seqs = column(&batch, "seq").as_primitive::<UInt64Type>();
-            let ids = column(&batch, "stream").as_primitive::<UInt64Type>();
+            let seqs = numbers::<UInt64Type>(&batch, "seq");
+            let ids = numbers::<UInt64Type>(&batch, "stream");
             let times = column(&batch, "time").as_primitive::<TimestampNanosecondType>();
-            let flags = column(&batch, "flags").as_primitive::<UInt16Type>();
+            let flags = numbers::<UInt32Type>(&batch, "flags");
             for row in 0..batch.num_rows() {
                 let is_honest = nodes.key(row).is_some_and(|key| names.value(key) == "honest");
                 if is_honest {
-                    assert_eq!(flags.value(row) & flag::LATE, 0, "an event of the honest node is late");
+                    assert_eq!(
+                        flags.value(row) & u32::from(flag::LATE),
+                        0,
+                        "an event of the honest node is late"
+                    );
                     found.push((times.value(row), seqs.value(row)));
                     streams.push(ids.value(row));
                 } else {
@@ -314,6 +318,10 @@ impl<'a> Scenario<'a> {
 
 fn column<'a>(batch: &'a RecordBatch, name: &str) -> &'a ArrayRef {
     batch.column_by_name(name).unwrap_or_else(|| panic!("column {name} is missing"))
+}
+
+fn numbers<T: ArrowPrimitiveType>(batch: &RecordBatch, name: &str) -> PrimitiveArray<T> {
+    schema::column(batch, name).unwrap_or_else(|| panic!("column {name} is missing"))
 }
 
 fn pong(sent: i64, answered: i64) -> Message {

@@ -8,8 +8,8 @@
 use crate::Seed;
 use crate::input::Input;
 use arrow_array::{
-    ArrayRef, BinaryArray, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
-    UInt16Array, UInt32Array, UInt64Array,
+    ArrayRef, BinaryArray, DictionaryArray, Int32Array, Int64Array, RecordBatch, StringArray,
+    TimestampNanosecondArray,
 };
 use arrow_schema::DataType;
 use miot_trace_store::live::{LiveReader, LiveWriter};
@@ -89,9 +89,7 @@ fn column(data_type: &DataType) -> ArrayRef {
     let numbers = 0..ROWS as u64;
     let texts = ["/a", "/a", "", "/b/c", "/a"];
     match data_type {
-        DataType::UInt16 => Arc::new(UInt16Array::from_iter_values(numbers.map(|n| n as u16))),
-        DataType::UInt32 => Arc::new(UInt32Array::from_iter_values(numbers.map(|n| n as u32))),
-        DataType::UInt64 => Arc::new(UInt64Array::from_iter_values(numbers)),
+        DataType::Int32 => Arc::new(Int32Array::from_iter_values(numbers.map(|n| n as i32))),
         DataType::Int64 => Arc::new(Int64Array::from_iter_values(numbers.map(|n| n as i64 - 2))),
         DataType::Timestamp(..) => Arc::new(
             TimestampNanosecondArray::from_iter_values(numbers.map(|n| n as i64)).with_timezone("UTC"),

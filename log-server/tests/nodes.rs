@@ -4,12 +4,14 @@
 
 mod support;
 
+use arrow_array::types::{Int32Type, Int64Type};
 use miot_log_server::columns::side_tables::{FileRow, RecordId, files};
 use miot_log_server::ids::{NodeId, StreamId};
 use miot_proto::event::{RecordKind, flag};
 use miot_proto::op::posix;
 use miot_proto::wire::{Message, ProcessLoss, StreamEnd};
-use miot_trace_store::Table;
+use miot_trace_store::schema::column;
+use miot_trace_store::{Reader, Table};
 use std::time::Duration;
 use support::{Node, Record, Server, open, read};
 
@@ -315,6 +317,40 @@ async fn handle_is_known_to_a_batch_that_arrives_earlier() {
             (61, Some("/missing"), None),
         ]
     );
+}
+
+/// What a broken or hostile producer may send, and what a program may pass as a size: no number
+/// becomes a negative one of another meaning.
+#[tokio::test]
+async fn numbers_that_are_no_signed_ones_are_absent_or_the_greatest() {
+    let server = Server::start().await;
+    let mut node = Node::connect(&server, "a", 1).await;
+    node.process(3_000_000_000).await;
+    node.stream(0, 3_000_000_000, 0).await;
+    let great = u64::MAX - 1;
+    let error_as_size = Record { length: great, ..read(1, 20, 5) };
+    let seek = Record { op: posix::LSEEK, offset: great, length: 1, ..read(2, 30, 5) };
+    let none = Record { length: u64::MAX, offset: u64::MAX, ..read(3, 40, u64::MAX) };
+    node.batch(0, &[read(0, 10, great), error_as_size, seek, none]).await;
+    let beyond = read(i64::MAX as u64, 50, 1);
+    node.batch(0, &[beyond]).await;
+    node.heartbeat(100).await;
+    node.all_acked().await;
+    let trace = server.finish().await;
+    trace.check();
+    let batches = Reader::open(&trace.dir).unwrap().table(Table::Events).unwrap();
+    assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 4, "the last one has no number");
+    let of = |name: &str| -> Vec<Option<i64>> {
+        batches
+            .iter()
+            .flat_map(|batch| column::<Int64Type>(batch, name).unwrap().iter().collect::<Vec<_>>())
+            .collect()
+    };
+    assert_eq!(of("handle"), [None, Some(5), Some(5), None]);
+    assert_eq!(of("length"), [Some(10), Some(i64::MAX), None, None]);
+    assert_eq!(of("offset"), [Some(0), Some(10), Some(-2), None], "a program may seek backwards");
+    let pids = column::<Int32Type>(&batches[0], "pid").unwrap();
+    assert_eq!(pids.values()[0], i32::MAX);
 }
 
 #[tokio::test]

@@ -7,9 +7,10 @@
 mod support;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{TimestampNanosecondType, UInt16Type, UInt64Type};
+use arrow_array::types::{Int32Type, TimestampNanosecondType, UInt64Type};
 use miot_proto::event::flag;
 use miot_proto::wire::{Message, Role};
+use miot_trace_store::schema::column;
 use miot_trace_store::{Reader, fsck};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -177,11 +178,11 @@ async fn many_streams_are_merged_in_bounded_memory() {
     for batch in Reader::open(&trace).unwrap().events() {
         let batch = batch.unwrap();
         let (ids, seqs) =
-            (batch["stream"].as_primitive::<UInt64Type>(), batch["seq"].as_primitive::<UInt64Type>());
+            (column::<UInt64Type>(&batch, "stream").unwrap(), column::<UInt64Type>(&batch, "seq").unwrap());
         let times = batch["time"].as_primitive::<TimestampNanosecondType>();
-        let flags = batch["flags"].as_primitive::<UInt16Type>();
+        let flags = batch["flags"].as_primitive::<Int32Type>();
         for row in 0..batch.num_rows() {
-            assert_eq!(flags.value(row) & flag::LATE, 0, "late event");
+            assert_eq!(flags.value(row) & i32::from(flag::LATE), 0, "late event");
             assert!(times.value(row) >= latest, "out of order");
             latest = times.value(row);
             let expected = next.entry(ids.value(row)).or_default();

@@ -10,6 +10,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::UInt64Type;
 use clap::Args;
 use miot_trace_events::{Format, RowPrinter};
+use miot_trace_store::schema::column;
 use miot_trace_store::{Corrections, Reader, Table};
 use std::collections::HashSet;
 use std::io::BufWriter;
@@ -99,7 +100,7 @@ pub(crate) fn of_jobs(reader: &Reader, wanted: &[String]) -> anyhow::Result<Hash
     let mut found = HashSet::new();
     for batch in reader.batches(Table::Processes) {
         let batch = batch?;
-        let ids = batch.column_by_name("process").and_then(|c| c.as_primitive_opt::<UInt64Type>());
+        let ids = column::<UInt64Type>(&batch, "process");
         let jobs = batch.column_by_name("job").and_then(|c| c.as_string_opt::<i32>());
         if let (Some(ids), Some(jobs)) = (ids, jobs) {
             let rows = 0..batch.num_rows();

@@ -12,6 +12,7 @@ use miot_trace_events::Format;
 use miot_trace_events::print::records;
 use miot_trace_events::text::{duration, printable, table, time};
 use miot_trace_store::Table;
+use miot_trace_store::schema::column;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
@@ -152,7 +153,7 @@ fn samples(batch: &RecordBatch, arguments: &Arguments) -> anyhow::Result<Vec<Dev
         anyhow::bail!("the table devices has no columns time and interval")
     };
     let counter = |name: &str, row: usize| {
-        let column = batch.column_by_name(name).and_then(|c| c.as_primitive_opt::<UInt64Type>())?;
+        let column = column::<UInt64Type>(batch, name)?;
         column.is_valid(row).then(|| column.value(row))
     };
     let wanted = |list: &[String], values: &[Option<&str>]| {

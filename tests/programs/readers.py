@@ -1,13 +1,15 @@
-"""Reads a trace directory with pyarrow and DuckDB, using only the documentation of MIOT."""
+"""Reads a trace directory with pyarrow, pandas and DuckDB, using only the documentation of MIOT."""
 
 import sys
 
 import duckdb
+import pandas
 import pyarrow.dataset
 import pyarrow.parquet
 
 trace = sys.argv[1]
-for table in ["events", "processes", "threads", "files", "losses", "clocks", "devices"]:
+TABLES = ["events", "processes", "threads", "files", "losses", "clocks", "devices"]
+for table in TABLES:
     print("columns", table, ",".join(pyarrow.parquet.read_schema(f"{trace}/{table}/part-000000.parquet").names))
 
 events = pyarrow.dataset.dataset(f"{trace}/events", format="parquet").to_table()
@@ -30,3 +32,18 @@ print("named", one("select count(*) from events join files using (file) where pa
 times = events.column("time").cast("int64").to_pylist()
 assert times == sorted(times)
 print("ordered")
+
+# Engines and table formats without unsigned numbers, and without times that have no zone.
+for table in TABLES:
+    file = f"{trace}/{table}/part-000000.parquet"
+    for column in pyarrow.parquet.read_schema(file):
+        kinds = [column.type, *([column.type.index_type] if pyarrow.types.is_dictionary(column.type) else [])]
+        assert not any(pyarrow.types.is_unsigned_integer(kind) for kind in kinds), column
+        assert not pyarrow.types.is_timestamp(column.type) or str(column.type) == "timestamp[ns, tz=UTC]", column
+    assert pyarrow.parquet.read_metadata(file).metadata[b"miot.schema"] == b"3"
+frame = pandas.read_parquet(f"{trace}/events")
+assert frame["time"].astype("int64").tolist() == times
+# A column with nulls has floating-point numbers in pandas: ids are exact in them.
+files = [None if value != value else int(value) for value in frame["file"]]
+assert files == events.column("file").to_pylist()
+print("pandas", len(frame), int(frame[frame["op"].str.startswith("pwrite") & (frame["result"] > 0)]["result"].sum()))

@@ -1,9 +1,7 @@
 //! Adds recorded losses to a trace.
 
 use arrow_array::builder::StringBuilder;
-use arrow_array::{
-    ArrayRef, RecordBatch, StringArray, TimestampNanosecondArray, UInt64Array, new_null_array,
-};
+use arrow_array::{ArrayRef, StringArray, TimestampNanosecondArray, UInt64Array, new_null_array};
 use miot_trace_store::{Options, Table, Writer, schema};
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +31,7 @@ pub fn lose(trace: &Path, rows: &[(&str, u64)]) {
         }
     });
     let columns = columns.collect();
-    let batch = RecordBatch::try_new(schema, columns).unwrap();
+    let batch = schema::batch(Table::Losses, columns).unwrap();
     let (mut writer, _) = Writer::open(trace, Options::default()).unwrap();
     writer.append(Table::Losses, &batch).unwrap();
     let _ = writer.finish().unwrap();

@@ -26,7 +26,7 @@ fn rows(trace: &Path) -> BTreeMap<String, Vec<(u64, i64, u64, u64)>> {
     let mut found: BTreeMap<String, Vec<_>> = BTreeMap::new();
     let mut last = i64::MIN;
     for batch in Reader::open(trace).unwrap().table(Table::Devices).unwrap() {
-        let u64s = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<UInt64Type>().clone();
+        let u64s = |name: &str| miot_trace_store::schema::column::<UInt64Type>(&batch, name).unwrap();
         let (uptimes, bytes, writes) = (u64s("uptime"), u64s("write_bytes"), u64s("writes"));
         let intervals = batch.column_by_name("interval").unwrap().as_primitive::<Int64Type>();
         let times = batch.column_by_name("time").unwrap().as_primitive::<TimestampNanosecondType>();
@@ -164,7 +164,7 @@ fn in_flight(trace: &Path, device: &str) -> Vec<(String, String, u64)> {
     for batch in Reader::open(trace).unwrap().table(Table::Devices).unwrap() {
         let text = |name: &str| batch.column_by_name(name).unwrap().as_string::<i32>().clone();
         let (kinds, names, mounts) = (text("kind"), text("device"), text("mount"));
-        let counts = batch.column_by_name("in_flight").unwrap().as_primitive::<UInt64Type>();
+        let counts = miot_trace_store::schema::column::<UInt64Type>(&batch, "in_flight").unwrap();
         for row in (0..batch.num_rows()).filter(|row| names.value(*row) == device) {
             found.push((kinds.value(row).to_owned(), mounts.value(row).to_owned(), counts.value(row)));
         }

@@ -4,7 +4,7 @@
 
 use arrow_array::builder::StringDictionaryBuilder;
 use arrow_array::{
-    ArrayRef, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt16Array, UInt32Array,
+    ArrayRef, Int32Array, Int64Array, StringArray, TimestampNanosecondArray, UInt16Array, UInt32Array,
     UInt64Array, new_null_array,
 };
 use arrow_schema::DataType;
@@ -354,9 +354,7 @@ fn forge(trace: &Path, events: &[(i64, &str, &str, u16)], losses: &[(i64, &str, 
             new_null_array(&DataType::UInt64, losses.len()),
             new_null_array(&DataType::UInt64, losses.len()),
         ];
-        writer
-            .append(Table::Losses, &RecordBatch::try_new(schema::of(Table::Losses), columns).unwrap())
-            .unwrap();
+        writer.append(Table::Losses, &schema::batch(Table::Losses, columns).unwrap()).unwrap();
     }
     if !events.is_empty() {
         let count = events.len();
@@ -369,7 +367,7 @@ fn forge(trace: &Path, events: &[(i64, &str, &str, u16)], losses: &[(i64, &str, 
         let schema = schema::of(Table::Files);
         let missing = schema.fields()[3..].iter().map(|field| new_null_array(field.data_type(), 1));
         let columns = columns.into_iter().chain(missing).collect();
-        writer.append(Table::Files, &RecordBatch::try_new(schema, columns).unwrap()).unwrap();
+        writer.append(Table::Files, &schema::batch(Table::Files, columns).unwrap()).unwrap();
 
         let mut node = StringDictionaryBuilder::<NameKey>::new();
         let mut layer = StringDictionaryBuilder::<NameKey>::new();
@@ -402,13 +400,13 @@ fn forge(trace: &Path, events: &[(i64, &str, &str, u16)], losses: &[(i64, &str, 
                 (name, data_type) if field.is_nullable() && name != "handle" => {
                     new_null_array(data_type, count)
                 }
-                (_, DataType::Int64) => Arc::new(Int64Array::from(vec![-1; count])),
-                (_, DataType::UInt64) => Arc::new(UInt64Array::from(vec![u64::MAX; count])),
-                _ => Arc::new(UInt32Array::from(vec![u32::MAX; count])),
+                ("duration", _) => Arc::new(Int64Array::from(vec![-1; count])),
+                (_, DataType::Int64) => Arc::new(Int64Array::from(vec![i64::MAX; count])),
+                _ => Arc::new(Int32Array::from(vec![i32::MAX; count])),
             }
         });
         let columns = columns.collect();
-        writer.append(Table::Events, &RecordBatch::try_new(schema, columns).unwrap()).unwrap();
+        writer.append(Table::Events, &schema::batch(Table::Events, columns).unwrap()).unwrap();
     }
     // A live part keeps its rows in order of arrival.
     writer.commit().unwrap();

@@ -151,7 +151,7 @@ fn losses(trace: &Path) -> Vec<(String, u64)> {
     let batches = Reader::open(trace).unwrap().table(Table::Losses).unwrap();
     let rows = |batch: &RecordBatch| -> Vec<(String, u64)> {
         let places = arrow_strings(batch, "place");
-        let counts = batch.column_by_name("count").unwrap().as_primitive::<UInt64Type>();
+        let counts = miot_trace_store::schema::column::<UInt64Type>(&batch, "count").unwrap();
         places.into_iter().zip(counts.values().iter().copied()).collect()
     };
     batches.iter().flat_map(rows).collect()
@@ -173,8 +173,8 @@ fn arrow_strings(batch: &RecordBatch, name: &str) -> Vec<String> {
 fn users(trace: &Path) -> Vec<(u64, u32, u32)> {
     let batches = Reader::open(trace).unwrap().table(Table::Processes).unwrap();
     let rows = |batch: &RecordBatch| -> Vec<(u64, u32, u32)> {
-        let ids = batch.column_by_name("process").unwrap().as_primitive::<UInt64Type>();
-        let number = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<UInt32Type>().clone();
+        let ids = miot_trace_store::schema::column::<UInt64Type>(&batch, "process").unwrap();
+        let number = |name: &str| miot_trace_store::schema::column::<UInt32Type>(&batch, name).unwrap();
         let (uids, pids) = (number("uid"), number("pid"));
         (0..batch.num_rows()).map(|row| (ids.value(row), uids.value(row), pids.value(row))).collect()
     };

@@ -45,7 +45,7 @@ fn text(batch: &RecordBatch, name: &str, row: usize) -> Option<String> {
 fn processes(trace: &Path, exe: &str) -> Vec<Found> {
     let mut found = Vec::new();
     for batch in Reader::open(trace).unwrap().table(Table::Processes).unwrap() {
-        let ranks = batch.column_by_name("rank").unwrap().as_primitive::<UInt32Type>();
+        let ranks = miot_trace_store::schema::column::<UInt32Type>(&batch, "rank").unwrap();
         for row in 0..batch.num_rows() {
             if text(&batch, "exe", row).is_some_and(|path| path.ends_with(exe)) {
                 found.push(Found {

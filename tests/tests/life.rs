@@ -113,7 +113,7 @@ impl Node {
         let mut lost = HashMap::new();
         for batch in Reader::open(&trace).unwrap().table(Table::Losses).unwrap() {
             let places = batch.column_by_name("place").unwrap().as_string::<i32>();
-            let counts = batch.column_by_name("count").unwrap().as_primitive::<UInt64Type>();
+            let counts = miot_trace_store::schema::column::<UInt64Type>(&batch, "count").unwrap();
             for row in 0..batch.num_rows() {
                 *lost.entry(places.value(row).to_owned()).or_default() += counts.value(row);
             }

@@ -68,7 +68,7 @@ fn ten_million_events_arrive_once_and_in_order() {
 fn threads_of_files(reader: &Reader) -> HashMap<u64, u64> {
     let mut names = HashMap::new();
     for batch in reader.table(Table::Files).unwrap() {
-        let ids = batch.column_by_name("file").unwrap().as_primitive::<UInt64Type>();
+        let ids = miot_trace_store::schema::column::<UInt64Type>(&batch, "file").unwrap();
         let paths = batch.column_by_name("path").unwrap().as_string::<i32>();
         for row in 0..batch.num_rows() {
             if let Some(thread) = (0..THREADS).find(|t| pattern::path(*t) == paths.value(row)) {
@@ -80,7 +80,7 @@ fn threads_of_files(reader: &Reader) -> HashMap<u64, u64> {
 }
 
 fn count(batch: &RecordBatch, names: &HashMap<u64, u64>, counted: &mut Counted) {
-    let unsigned = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<UInt64Type>();
+    let unsigned = |name: &str| miot_trace_store::schema::column::<UInt64Type>(&batch, name).unwrap();
     let signed = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<Int64Type>();
     let time = batch.column_by_name("time").unwrap().as_primitive::<TimestampNanosecondType>();
     let (stream, seq, file) = (unsigned("stream"), unsigned("seq"), unsigned("file"));

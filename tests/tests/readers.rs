@@ -11,7 +11,7 @@ use miot_trace_store::{Table, schema};
 use std::process::Command;
 
 #[test]
-fn pyarrow_and_duckdb_read_the_same_rows() {
+fn pyarrow_pandas_and_duckdb_read_the_same_rows() {
     let python = root().join("target/test-venv/bin/python");
     assert!(python.exists(), "{} is missing: run tests/setup.sh", python.display());
     let scenario = scenario("sqlite3");
@@ -56,4 +56,5 @@ fn pyarrow_and_duckdb_read_the_same_rows() {
         rows.iter().filter(|row| row.path.as_deref().is_some_and(|path| path.ends_with("/test.db"))).count();
     assert_eq!(number(lines.next(), "named"), named as i64, "events joined with the path of their file");
     assert_eq!(lines.next(), Some("ordered"), "{report}");
+    assert_eq!(lines.next(), Some(format!("pandas {} {written}", rows.len()).as_str()), "{report}");
 }

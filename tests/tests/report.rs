@@ -414,7 +414,7 @@ fn losses_make_the_figures_lower_bounds() {
             }
         })
         .collect();
-    let losses = RecordBatch::try_new(schema::of(Table::Losses), columns).unwrap();
+    let losses = schema::batch(Table::Losses, columns).unwrap();
     writer.append(Table::Losses, &losses).unwrap();
     let _ = writer.finish().unwrap();
     let mut browser = opened(&report(&trace, &[]));

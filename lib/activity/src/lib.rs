@@ -34,6 +34,7 @@ use arrow_array::{Array, RecordBatch};
 use history::Ring;
 use latencies::{RANGES, range};
 use miot_proto::op::{Layer, OpClass, ResultMeaning};
+use miot_trace_events::columns::narrow;
 use miot_trace_events::operations::{BatchOperations, OperationTable};
 use miot_trace_store::schema::{NameKey, column, text};
 use miot_trace_store::{Table as TraceTable, schema::FILTERED};
@@ -270,13 +271,15 @@ impl Activity {
 
     fn events(&mut self, batch: &RecordBatch) -> Option<()> {
         let mut numbers = BatchOperations::of(batch)?;
-        let times = column::<TimestampNanosecondType>(batch, "time")?.values();
-        let durations = column::<Int64Type>(batch, "duration")?.values();
-        let results = column::<Int64Type>(batch, "result")?.values();
-        let processes = column::<UInt64Type>(batch, "process")?.values();
-        let pids = column::<UInt32Type>(batch, "pid")?.values();
+        let times = column::<TimestampNanosecondType>(batch, "time")?;
+        let durations = column::<Int64Type>(batch, "duration")?;
+        let results = column::<Int64Type>(batch, "result")?;
+        let processes = column::<UInt64Type>(batch, "process")?;
+        let pids = column::<UInt32Type>(batch, "pid")?;
+        let (times, durations, results) = (times.values(), durations.values(), results.values());
+        let (processes, pids) = (processes.values(), pids.values());
         let (files, files2) = (column::<UInt64Type>(batch, "file")?, column::<UInt64Type>(batch, "file2")?);
-        let enclosing = column::<UInt32Type>(batch, "enclosing")?;
+        let enclosing = column::<UInt64Type>(batch, "enclosing")?;
         let callers = column::<UInt32Type>(batch, "caller_tid");
         let nodes = batch.column_by_name("node")?.as_dictionary_opt::<NameKey>()?;
         let node_names = nodes.values().as_string_opt::<i32>()?;
@@ -320,7 +323,7 @@ impl Activity {
             // A POSIX request with a caller was made for an MPI-IO request after the MPI-IO call
             // had returned.
             let is_late_part = info.is_some_and(|info| info.op.layer == Layer::Posix as u8)
-                && callers.is_some_and(|callers| callers.is_valid(row));
+                && callers.as_ref().is_some_and(|callers| callers.is_valid(row));
             if enclosing.is_valid(row) || is_late_part {
                 continue;
             }
@@ -409,7 +412,7 @@ impl Activity {
 
     fn processes(&mut self, batch: &RecordBatch) -> Option<()> {
         let ids = column::<UInt64Type>(batch, "process")?;
-        let (pids, uids) = (column::<UInt32Type>(batch, "pid")?, column::<UInt32Type>(batch, "uid")?);
+        let (pids, uids) = (column::<UInt32Type>(batch, "pid")?, column::<UInt64Type>(batch, "uid")?);
         let (nodes, jobs) = (text(batch, "node")?, text(batch, "job")?);
         let (exes, command_lines) = (text(batch, "exe")?, text(batch, "cmdline")?);
         for row in 0..batch.num_rows() {
@@ -420,7 +423,7 @@ impl Activity {
             let process = Process {
                 node: nodes.value(row).to_owned(),
                 pid: pids.value(row),
-                uid: Some(uids.value(row)),
+                uid: Some(narrow(uids.value(row))),
                 job: job.to_owned(),
                 job_key: self.text(job),
                 command: shortened(command).to_owned(),

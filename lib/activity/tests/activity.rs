@@ -1,9 +1,7 @@
 //! Activity computed from rows with known values, compared with the summary of the whole trace.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use arrow_array::{
-    ArrayRef, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt32Array, UInt64Array,
-};
+use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray};
 use miot_activity::ActivitySnapshot;
 use miot_activity::{Activity, ActivityGroup, ActivityWindow, PLACES};
 use miot_trace_analysis::Summary;
@@ -57,11 +55,11 @@ fn texts(values: &[&str]) -> ArrayRef {
 }
 
 fn ids(values: &[u64]) -> ArrayRef {
-    Arc::new(UInt64Array::from(values.to_vec()))
+    Arc::new(values.iter().map(|id| Some(*id as i64)).collect::<Int64Array>())
 }
 
-fn u32s(values: &[u32]) -> ArrayRef {
-    Arc::new(UInt32Array::from(values.to_vec()))
+fn i32s(values: &[i32]) -> ArrayRef {
+    Arc::new(Int32Array::from(values.to_vec()))
 }
 
 fn processes() -> RecordBatch {
@@ -70,8 +68,8 @@ fn processes() -> RecordBatch {
         &[
             ("process", ids(&[1, 2, 3])),
             ("node", texts(&["n1", "n1", "n2"])),
-            ("pid", u32s(&[101, 102, 103])),
-            ("uid", u32s(&[1000, 1000, 0])),
+            ("pid", i32s(&[101, 102, 103])),
+            ("uid", ids(&[1000, 1000, 0])),
             ("job", Arc::new(StringArray::from(vec![Some("77"), None, Some("77")]))),
             ("exe", texts(&["/bin/a", "/bin/b", "/bin/c"])),
             ("cmdline", texts(&["a -x", "", "c"])),
@@ -90,7 +88,7 @@ fn losses(rows: &[(i64, &str, Option<u64>, &str, u64)]) -> RecordBatch {
         &[
             ("time", times),
             ("node", texts(&nodes)),
-            ("process", Arc::new(UInt64Array::from_iter(rows.iter().map(|row| row.2)))),
+            ("process", Arc::new(rows.iter().map(|row| row.2.map(|id| id as i64)).collect::<Int64Array>())),
             ("place", texts(&places)),
             ("count", ids(&counts)),
         ],
@@ -246,8 +244,8 @@ fn jobs_processes_and_files_have_their_names() {
             &[
                 ("process", ids(&[9])),
                 ("node", texts(&["n9"])),
-                ("pid", u32s(&[109])),
-                ("uid", u32s(&[5])),
+                ("pid", i32s(&[109])),
+                ("uid", ids(&[5])),
                 ("job", texts(&["late"])),
                 ("exe", texts(&["/bin/late"])),
                 ("cmdline", texts(&[""])),

@@ -6,7 +6,7 @@ use crate::output::{Out, Output};
 use crate::session::{Session, statements};
 use crate::{report, temporary};
 use datafusion::arrow::array::{AsArray as _, RecordBatch};
-use datafusion::arrow::datatypes::UInt64Type;
+use datafusion::arrow::datatypes::Int64Type;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::sql::parser::Statement;
@@ -179,13 +179,13 @@ async fn notes(session: &Session, tables: &Tables) -> Result<bool, Failure> {
         }
     }
     let sql = format!(
-        "SELECT trace, CAST(sum(count) AS BIGINT UNSIGNED) FROM losses WHERE place <> '{FILTERED}' GROUP BY trace HAVING sum(count) > 0"
+        "SELECT trace, sum(count) FROM losses WHERE place <> '{FILTERED}' GROUP BY trace HAVING sum(count) > 0"
     );
     for statement in statements(&sql)? {
         let mut rows = session.rows(statement).await?;
         while let Some(batch) = rows.try_next().await? {
             let (names, counts) =
-                (batch.column(0).as_string_opt::<i32>(), batch.column(1).as_primitive_opt::<UInt64Type>());
+                (batch.column(0).as_string_opt::<i32>(), batch.column(1).as_primitive_opt::<Int64Type>());
             let (Some(names), Some(counts)) = (names, counts) else { continue };
             for (name, lost) in names.iter().zip(counts.values()) {
                 let of = of(name.unwrap_or_default());

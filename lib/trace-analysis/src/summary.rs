@@ -145,7 +145,8 @@ impl Summary {
         let nodes = self.nodes.column(batch)?;
         let columns = EventColumns::of(batch, COLUMNS).ok()?;
         self.events += batch.num_rows() as u64;
-        let interrupted = columns.flags.values().iter().filter(|flags| **flags & flag::INTERRUPTED != 0);
+        let interrupted =
+            columns.flags.values().iter().filter(|flags| **flags & i32::from(flag::INTERRUPTED) != 0);
         self.interrupted += interrupted.count() as u64;
         for row in 0..batch.num_rows() {
             let (end, took) =
@@ -157,7 +158,7 @@ impl Summary {
             let number = self.operations.number(&mut numbers, row);
             let info = self.operations.get(number).info;
             let mark = info.map_or(flag::MOVED, |info| flag::moved_bit(info.op));
-            self.moved += u64::from(columns.flags.value(row) & mark != 0);
+            self.moved += u64::from(columns.flags.value(row) & i32::from(mark) != 0);
             let moved = match info {
                 Some(info) if info.result == ResultMeaning::Bytes => u64::try_from(result).unwrap_or(0),
                 _ => 0,

@@ -6,10 +6,12 @@
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{
-    ArrowDictionaryKeyType, Int64Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    ArrowDictionaryKeyType, Int32Type, Int64Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type,
+    UInt64Type,
 };
 use arrow_array::{Array as _, ArrowPrimitiveType, RecordBatch, StringArray};
 use arrow_buffer::NullBuffer;
+use miot_trace_store::schema;
 
 /// A required column is missing in a batch of events, or has another type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,13 +37,14 @@ pub struct NumberColumn<'a, T: ArrowPrimitiveType> {
 
 impl<'a, T: ArrowPrimitiveType> NumberColumn<'a, T> {
     fn find(batch: &'a RecordBatch, name: &str) -> Option<NumberColumn<'a, T>> {
-        let array = batch.column_by_name(name)?.as_primitive_opt::<T>()?;
+        let array = batch.column_by_name(name)?;
+        let values = schema::values::<T>(array)?;
         if array.null_count() == array.len() {
             // Looking at every null would take longer.
             return Some(NumberColumn::empty());
         }
         Some(NumberColumn {
-            values: array.values(),
+            values: values.typed_data(),
             nulls: array.nulls().filter(|nulls| nulls.null_count() > 0),
         })
     }
@@ -91,7 +94,7 @@ enum Keys<'a> {
     Rows,
     U8(&'a [u8]),
     U16(&'a [u16]),
-    U32(&'a [u32]),
+    I32(&'a [i32]),
 }
 
 impl<'a> TextColumn<'a> {
@@ -108,7 +111,7 @@ impl<'a> TextColumn<'a> {
         }
         let narrow = || keys::<UInt8Type>(column).map(|(keys, nulls)| (Keys::U8(keys), nulls));
         let middle = || keys::<UInt16Type>(column).map(|(keys, nulls)| (Keys::U16(keys), nulls));
-        let wide = keys::<UInt32Type>(column).map(|(keys, nulls)| (Keys::U32(keys), nulls));
+        let wide = keys::<Int32Type>(column).map(|(keys, nulls)| (Keys::I32(keys), nulls));
         let (keys, nulls) = wide.or_else(middle).or_else(narrow)?;
         let values = column.as_any_dictionary_opt()?.values().as_string_opt::<i32>()?;
         Some(TextColumn { keys, nulls, values: Some(values) })
@@ -131,7 +134,7 @@ impl<'a> TextColumn<'a> {
             Keys::Rows => row,
             Keys::U8(keys) => usize::from(*keys.get(row)?),
             Keys::U16(keys) => usize::from(*keys.get(row)?),
-            Keys::U32(keys) => *keys.get(row)? as usize,
+            Keys::I32(keys) => usize::try_from(*keys.get(row)?).ok()?,
         };
         (at < values.len() && values.is_valid(at)).then(|| values.value(at))
     }
@@ -203,14 +206,14 @@ event_columns! {
         length: Int64Type, "Bytes requested; null if none.";
         arg: Int64Type, "Argument of the operation (flags of open, mode of chmod, whence of seek); null if none.";
         result: Int64Type, "Bytes moved or another value; negative: −errno.";
-        flags: UInt16Type, "Bits of [`miot_proto::event::flag`].";
+        flags: Int32Type, "Bits of [`miot_proto::event::flag`].";
         stream: UInt64Type, "Stream of the trace.";
         seq: UInt64Type, "Attempt number in the stream.";
-        request: UInt32Type, "Number of the request in its stream.";
-        enclosing: UInt32Type, "Number of the parent request in the same stream; null if none.";
+        request: UInt64Type, "Number of the request in its stream.";
+        enclosing: UInt64Type, "Number of the parent request in the same stream; null if none.";
         cpu_time: Int64Type, "CPU time of the thread at completion, nanoseconds; null if not recorded.";
         caller_tid: UInt32Type, "Thread on the same node that the request was served for; null if unknown.";
-        caller_uid: UInt32Type, "User that the request was served for; null if unknown.";
+        caller_uid: UInt64Type, "User that the request was served for; null if unknown.";
         mpi_rank: UInt32Type, "Rank in the communicator of an MPI file; null if none.";
         mpi_size: UInt32Type, "Size of that communicator; null if none.";
         etypes: Int64Type, "Offset in elementary types of the view (MPI-IO); null if none.";
@@ -225,6 +228,14 @@ event_columns! {
         path2, "Path of the other file; null if none. Not in the table `events`.";
         comm, "Name of the thread. Not in the table `events`.";
     }
+}
+
+/// Returns a number that producers write with 32 bits, such as that of a request. A greater one is
+/// from another program, and becomes the greatest one.
+#[inline]
+#[must_use]
+pub fn narrow(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 impl EventColumns<'_> {

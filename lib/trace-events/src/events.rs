@@ -1,7 +1,7 @@
 //! Events for analyses: rows of a batch as numbers, with layer and operation resolved once per
 //! batch.
 
-use crate::columns::EventColumns;
+use crate::columns::{EventColumns, narrow};
 use crate::nodes::{NodeColumn, NodeNumbers};
 use crate::operations::{BatchOperations, OperationTable};
 use arrow_array::RecordBatch;
@@ -308,9 +308,9 @@ impl<'a> Events<'a> {
             length: columns.length.get(row),
             arg: columns.arg.get(row),
             result: columns.result.value(row),
-            flags: columns.flags.value(row),
-            request: columns.request.value(row),
-            enclosing: columns.enclosing.get(row),
+            flags: columns.flags.value(row) as u16,
+            request: narrow(columns.request.value(row)),
+            enclosing: columns.enclosing.get(row).map(narrow),
             cpu_time: columns.cpu_time.get(row),
             caller: columns.caller_tid.get(row),
             mpi_rank: columns.mpi_rank.get(row),

@@ -16,7 +16,7 @@
 //! where a non-blocking request ends after others that began later. There, children wait until
 //! there are too many of them.
 
-use crate::columns::EventColumns;
+use crate::columns::{EventColumns, narrow};
 use miot_proto::event::flag;
 use miot_proto::op::Layer;
 use miot_trace_store::{IdMap, IdSet};
@@ -79,11 +79,11 @@ impl Request {
             node,
             process: columns.process.value(row),
             tid: columns.tid.value(row),
-            number: columns.request.value(row),
-            enclosing: columns.enclosing.get(row),
+            number: narrow(columns.request.value(row)),
+            enclosing: columns.enclosing.get(row).map(narrow),
             caller: columns.caller_tid.get(row),
             time: end.saturating_sub(columns.duration.value(row))..end,
-            is_async: columns.flags.value(row) & flag::ASYNC != 0,
+            is_async: columns.flags.value(row) & i32::from(flag::ASYNC) != 0,
             is_mpi: columns.layer.get(row) == Some(Layer::MpiIo.name()),
             bytes: bytes.map(|(offset, length)| offset..offset.saturating_add(length)),
         }

@@ -40,7 +40,7 @@ impl NodeNumbers {
 /// The column `node` of a batch, as numbers.
 #[derive(Debug)]
 pub struct NodeColumn<'a> {
-    keys: &'a [u32],
+    keys: &'a [i32],
     /// Number of the node, by key.
     numbers: Vec<u32>,
 }

@@ -4,10 +4,7 @@
 use crate::events::Event;
 
 use arrow_array::builder::StringDictionaryBuilder;
-use arrow_array::{
-    ArrayRef, Int64Array, RecordBatch, TimestampNanosecondArray, UInt16Array, UInt32Array, UInt64Array,
-    new_null_array,
-};
+use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, TimestampNanosecondArray, new_null_array};
 use arrow_schema::Schema;
 use miot_proto::op::{Layer, by_name};
 use miot_trace_store::schema::NameKey;
@@ -100,10 +97,13 @@ pub fn batch(rows: &[EventValues]) -> RecordBatch {
     let schema = schema::of(Table::Events);
     let columns = schema.fields().iter().map(|field| -> ArrayRef {
         let u64s = |f: fn(&EventValues) -> u64| -> ArrayRef {
-            Arc::new(UInt64Array::from_iter_values(rows.iter().map(f)))
+            Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| f(row) as i64)))
         };
         let u32s = |f: fn(&EventValues) -> u32| -> ArrayRef {
-            Arc::new(UInt32Array::from_iter_values(rows.iter().map(f)))
+            Arc::new(Int32Array::from_iter_values(rows.iter().map(|row| f(row) as i32)))
+        };
+        let maybe = |f: fn(&EventValues) -> Option<u64>| -> ArrayRef {
+            Arc::new(Int64Array::from_iter(rows.iter().map(|row| f(row).map(|value| value as i64))))
         };
         let i64s = |f: fn(&EventValues) -> i64| -> ArrayRef {
             Arc::new(Int64Array::from_iter_values(rows.iter().map(f)))
@@ -120,19 +120,21 @@ pub fn batch(rows: &[EventValues]) -> RecordBatch {
             "process" => u64s(|r| r.process),
             "pid" => u32s(|r| r.process as u32 + 100),
             "tid" => u32s(|r| r.tid),
-            "file" => Arc::new(UInt64Array::from_iter(rows.iter().map(|r| r.file))),
-            "file2" => Arc::new(UInt64Array::from_iter(rows.iter().map(|r| r.file2))),
+            "file" => maybe(|r| r.file),
+            "file2" => maybe(|r| r.file2),
             "handle" => u64s(|_| 1),
-            "flags" => Arc::new(UInt16Array::from_iter_values(rows.iter().map(|r| r.flags))),
+            "flags" => u32s(|r| r.flags.into()),
             "result" => i64s(|r| r.result),
             "stream" => u64s(|r| u64::from(r.tid)),
-            "request" => u32s(|r| r.request),
-            "caller_tid" => Arc::new(UInt32Array::from_iter(rows.iter().map(|r| r.caller))),
+            "request" => u64s(|r| r.request.into()),
+            "caller_tid" => {
+                Arc::new(Int32Array::from_iter(rows.iter().map(|r| r.caller.map(|tid| tid as i32))))
+            }
             "offset" => Arc::new(Int64Array::from_iter(rows.iter().map(|r| r.offset))),
             "length" => Arc::new(Int64Array::from_iter(rows.iter().map(|r| r.length))),
             "etypes" => Arc::new(Int64Array::from_iter(rows.iter().map(|r| r.etypes))),
             "type_extent" => Arc::new(Int64Array::from_iter(rows.iter().map(|r| r.type_extent))),
-            "enclosing" => Arc::new(UInt32Array::from_iter(rows.iter().map(|r| r.enclosing))),
+            "enclosing" => maybe(|r| r.enclosing.map(u64::from)),
             _ => new_null_array(field.data_type(), rows.len()),
         }
     });

@@ -421,7 +421,7 @@ impl TraceBuilder {
             none(),
             none(),
         ];
-        let batch = RecordBatch::try_new(schema::of(Table::Files), columns)?;
+        let batch = schema::batch(Table::Files, columns)?;
         self.append(Table::Files, &batch)
     }
 
@@ -465,7 +465,7 @@ impl TraceBuilder {
                 _ => new_null_array(field.data_type(), rows.len()),
             }
         });
-        let batch = RecordBatch::try_new(schema.clone(), columns.collect())?;
+        let batch = schema::batch(Table::Processes, columns.collect())?;
         self.append(Table::Processes, &batch)
     }
 
@@ -490,7 +490,7 @@ impl TraceBuilder {
             constant(1),
             Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.comm))),
         ];
-        let batch = RecordBatch::try_new(schema::of(Table::Threads), columns)?;
+        let batch = schema::batch(Table::Threads, columns)?;
         self.append(Table::Threads, &batch)
     }
 
@@ -539,7 +539,6 @@ impl TraceBuilder {
             Arc::new(UInt32Array::from_iter_values(values.into_iter().map(|value| value as u32)))
         };
         let duration = |row: &Record| (row[0] as i64).saturating_sub(row[2] as i64);
-        let schema = schema::of(Table::Events);
         let columns: Vec<ArrayRef> = vec![
             Arc::new(
                 TimestampNanosecondArray::from_iter_values(rows.iter().map(|row| row[0] as i64))
@@ -574,7 +573,7 @@ impl TraceBuilder {
             Arc::new(Int64Array::new_null(rows.len())),
             Arc::new(Int64Array::new_null(rows.len())),
         ];
-        RecordBatch::try_new(schema, columns)
+        schema::batch(Table::Events, columns)
     }
 }
 

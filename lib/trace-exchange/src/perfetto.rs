@@ -92,7 +92,9 @@ impl<W: Write> Perfetto<W> {
             let program = programs.value(row).rsplit('/').next().unwrap_or("").to_owned();
             let mut labels = Vec::new();
             labels.extend(jobs.and_then(|jobs| jobs.iter().nth(row)?).map(|job| format!("job {job}")));
-            labels.extend(ranks.and_then(|ranks| ranks.iter().nth(row)?).map(|rank| format!("rank {rank}")));
+            labels.extend(
+                ranks.as_ref().and_then(|ranks| ranks.iter().nth(row)?).map(|rank| format!("rank {rank}")),
+            );
             self.facts.insert(ids.value(row), Facts { program, labels: labels.join(", ") });
         }
     }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
+use arrow_array::types::{Int32Type, Int64Type, TimestampNanosecondType};
 use miot_proto::op::{Op, posix};
 use miot_trace_exchange::{Event, Process, TraceBuilder};
 use miot_trace_store::{Reader, fsck};
@@ -46,13 +46,13 @@ fn events_are_in_order_of_completion_with_their_columns() {
     let times = column("time").as_primitive::<TimestampNanosecondType>().values().to_vec();
     assert_eq!(times, [9, 15, 20, 30]);
     assert_eq!(column("duration").as_primitive::<Int64Type>().values().to_vec(), [0, 14, 10, 25]);
-    assert_eq!(column("seq").as_primitive::<UInt64Type>().values().to_vec(), [0, 1, 0, 1]);
-    assert_eq!(column("request").as_primitive::<UInt32Type>().values().to_vec(), [2, 1, 2, 1]);
-    let enclosing = column("enclosing").as_primitive::<UInt32Type>();
+    assert_eq!(column("seq").as_primitive::<Int64Type>().values().to_vec(), [0, 1, 0, 1]);
+    assert_eq!(column("request").as_primitive::<Int64Type>().values().to_vec(), [2, 1, 2, 1]);
+    let enclosing = column("enclosing").as_primitive::<Int64Type>();
     assert_eq!(enclosing.iter().collect::<Vec<_>>(), [None, None, Some(1), None]);
     let offset = column("offset").as_primitive::<Int64Type>();
     assert_eq!(offset.iter().collect::<Vec<_>>(), [None, None, Some(-1), None]);
-    let rank = column("mpi_rank").as_primitive::<UInt32Type>();
+    let rank = column("mpi_rank").as_primitive::<Int32Type>();
     assert_eq!(rank.iter().collect::<Vec<_>>(), [Some(1), None, None, None]);
     let files = reader.files().unwrap();
     assert_eq!(files.iter().collect::<Vec<_>>(), [(1, r"/data/\xff"), (2, r"/data/\xff")]);

@@ -9,8 +9,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use arrow_array::{
-    ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt16Array,
-    UInt32Array, UInt64Array, new_null_array,
+    ArrayRef, DictionaryArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
+    UInt16Array, UInt32Array, UInt64Array, new_null_array,
 };
 use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Options, Reader, Table, Writer, schema};
@@ -68,12 +68,12 @@ impl Load {
             seqs.push(*seq);
             offsets
                 .push(4096 * if self.sequential { *seq as i64 } else { self.random.u64(..1 << 18) as i64 });
-            ops.push(u32::from(!self.sequential && self.random.u64(..10) < 3));
+            ops.push(i32::from(!self.sequential && self.random.u64(..10) < 3));
         }
         let u64s = |values: Vec<u64>| -> ArrayRef { Arc::new(UInt64Array::from(values)) };
         let u32s = |values: Vec<u32>| -> ArrayRef { Arc::new(UInt32Array::from(values)) };
         let of_threads = |add: u64| u64s(threads.iter().map(|t| t + add).collect());
-        let zeros = || UInt32Array::from(vec![0; rows]);
+        let zeros = || Int32Array::from(vec![0; rows]);
         let columns: Vec<ArrayRef> = vec![
             Arc::new(TimestampNanosecondArray::from(times).with_timezone("UTC")),
             Arc::new(Int64Array::from(durations)),
@@ -82,7 +82,7 @@ impl Load {
             u32s(vec![4321; rows]),
             u32s(threads.iter().map(|t| *t as u32 + 4322).collect()),
             Arc::new(DictionaryArray::<NameKey>::new(zeros(), Arc::clone(&self.layer))),
-            Arc::new(DictionaryArray::<NameKey>::new(UInt32Array::from(ops), Arc::clone(&self.op))),
+            Arc::new(DictionaryArray::<NameKey>::new(Int32Array::from(ops), Arc::clone(&self.op))),
             of_threads(1),
             none("file2"),
             of_threads(7),
@@ -105,7 +105,7 @@ impl Load {
             none("type_size"),
             none("type_extent"),
         ];
-        RecordBatch::try_new(events, columns).unwrap()
+        schema::batch(Table::Events, columns).unwrap()
     }
 }
 

@@ -150,7 +150,7 @@ pub fn pieces(batch: &RecordBatch) -> Vec<ClockPiece> {
     let piece = |row: usize| ClockPiece {
         time: times.value(row),
         offset: offsets.value(row),
-        drift: drifts.map_or(0, |drifts| drifts.value(row).clamp(-MAX_DRIFT, MAX_DRIFT)),
+        drift: drifts.as_ref().map_or(0, |drifts| drifts.value(row).clamp(-MAX_DRIFT, MAX_DRIFT)),
     };
     (0..batch.num_rows()).map(piece).collect()
 }
@@ -161,8 +161,8 @@ pub fn errors(batch: &RecordBatch) -> Vec<TimeError> {
     let [uncertainties, estimated] =
         ["uncertainty", "estimated_error"].map(|name| column::<Int64Type>(batch, name));
     let error = |row: usize| TimeError {
-        uncertainty: uncertainties.map_or(i64::MAX, |column| column.value(row)),
-        estimated: estimated.filter(|column| column.is_valid(row)).map(|column| column.value(row)),
+        uncertainty: uncertainties.as_ref().map_or(i64::MAX, |column| column.value(row)),
+        estimated: estimated.as_ref().filter(|column| column.is_valid(row)).map(|column| column.value(row)),
     };
     (0..batch.num_rows()).map(error).collect()
 }

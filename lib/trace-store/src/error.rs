@@ -53,6 +53,19 @@ pub enum Error {
         /// Latest version that this program reads.
         supported: u32,
     },
+    /// The trace belongs to another log-server of a set.
+    #[error(
+        "{} is partition {found}, expected {expected}: set `partition = {found}` to continue it, or choose another directory",
+        dir.display()
+    )]
+    OtherPartition {
+        /// The directory.
+        dir: PathBuf,
+        /// Partition in the manifest.
+        found: u16,
+        /// Partition of the writer.
+        expected: u16,
+    },
     /// Another process writes to this directory.
     #[error("{} is being written by another process: stop that process first, or choose another directory", dir.display())]
     InUse {

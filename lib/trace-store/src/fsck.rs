@@ -28,7 +28,7 @@ use crate::parquet_file;
 use crate::reader::Reader;
 use crate::schema::{DAMAGED, FILTERED, TABLES, Table, column, text};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{TimestampNanosecondType, UInt16Type, UInt64Type};
+use arrow_array::types::{TimestampNanosecondType, UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use miot_proto::event::flag;
 use std::collections::hash_map::Entry;
@@ -290,7 +290,7 @@ impl Check {
     }
 
     fn check_processes(&mut self, part: Option<u64>, batch: &RecordBatch) {
-        for id in column::<UInt64Type>(batch, "process").into_iter().flat_map(|c| c.values()) {
+        for id in column::<UInt64Type>(batch, "process").iter().flat_map(|ids| ids.values()) {
             if self.processes.insert(*id, ()).is_some() {
                 self.report.add(ProblemKind::Duplicate, part, format!("process {id} has two rows"));
             }
@@ -335,7 +335,7 @@ impl Check {
         else {
             return;
         };
-        for (stream, seq) in streams.iter().zip(seqs) {
+        for (stream, seq) in streams.iter().zip(&seqs) {
             if let (Some(stream), Some(seq)) = (stream, seq) {
                 self.streams.add_accounted(stream, seq, seq);
             }
@@ -382,11 +382,15 @@ impl Check {
             return;
         };
         let times = batch.column(0).as_primitive::<TimestampNanosecondType>();
-        let Some(flags) = column::<UInt16Type>(batch, "flags") else { return };
+        let Some(flags) = column::<UInt32Type>(batch, "flags") else { return };
         self.report.events += batch.num_rows() as u64;
         for row in 0..batch.num_rows() {
-            let (time, stream, seq, late) =
-                (times.value(row), stream.value(row), seq.value(row), flags.value(row) & flag::LATE != 0);
+            let (time, stream, seq, late) = (
+                times.value(row),
+                stream.value(row),
+                seq.value(row),
+                flags.value(row) & u32::from(flag::LATE) != 0,
+            );
             let at = || format!("row {}, stream {stream}, number {seq}", first_row + row as u64);
             self.report.late += u64::from(late);
             if time < self.latest && !late {
@@ -413,7 +417,7 @@ impl Check {
                     format!("{}: stream is not in threads", at()),
                 ),
             }
-            for file in [file, file2] {
+            for file in [&file, &file2] {
                 if file.is_valid(row) && !self.files.contains_key(&file.value(row)) {
                     let text = format!("{}: file {} is not in files", at(), file.value(row));
                     self.report.add(ProblemKind::Dangling, Some(part), text);

@@ -33,7 +33,7 @@
 //! | [`schema`] | the columns of every table |
 //! | [`clocks`] | conversion between merged time and the time of a node |
 //! | [`escape`] | paths that are not UTF-8 |
-//! | `id_map` | maps and sets of ids |
+//! | [`ids`], `id_map` | the partition in an id; maps and sets of ids |
 //! | `layout`, `manifest` | names of files; the file that identifies a trace |
 //! | [`live`] | one Arrow IPC stream: appending, truncating a torn tail, reading |
 //! | `seal`, `sealer` | conversion of a live part to Parquet; the thread that does it |
@@ -62,6 +62,7 @@ mod file_identity;
 pub mod follow;
 pub mod fsck;
 mod id_map;
+pub mod ids;
 mod layout;
 mod ledger;
 pub mod live;
@@ -93,7 +94,7 @@ pub use id_map::{IdHasher, IdMap, IdSet};
 pub use layout::{PartCounts, TableFile, count_parts};
 pub use manifest::{MANIFEST, Manifest};
 pub use missing_parts::MissingParts;
-pub use reader::{LastSamples, Reader, SAMPLED_BOOTS};
+pub use reader::{LastSamples, Reader, SAMPLED_BOOTS, SealedFile};
 pub use recover::{DamagedPart, RecoveredProcess, RecoveredStream, RecoveredTrace, TornTail};
 pub use retain::KnownIds;
 pub use rows::{FileNames, Names};

@@ -32,12 +32,14 @@ use encode::Encoder;
 use crate::error::Error;
 use crate::file_identity;
 use crate::layout;
+use crate::parquet_file::SCHEMA_KEY;
 use crate::quarantine;
 use crate::schema::{self, Table};
 use arrow_array::RecordBatch;
 use arrow_ipc::MetadataVersion;
 use arrow_ipc::writer::{DictionaryTracker, EncodedData, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
 use arrow_schema::{ArrowError, SchemaRef};
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -114,8 +116,9 @@ impl LiveWriter {
         };
         // Assigns numbers to the dictionaries in the tracker, also if the file already has the
         // schema.
+        let version = HashMap::from([(SCHEMA_KEY.to_owned(), schema::VERSION.to_string())]);
         let message = writer.generator.schema_to_bytes_with_dictionary_tracker(
-            &writer.schema,
+            &writer.schema.as_ref().clone().with_metadata(version),
             &mut writer.tracker,
             &writer.options,
         );

@@ -52,6 +52,6 @@ pub(crate) fn batch(rows: &[LossRow]) -> Result<RecordBatch, Error> {
         numbers(|row| row.range.map(|(first, _)| first)),
         numbers(|row| row.range.map(|(_, last)| last)),
     ];
-    RecordBatch::try_new(schema::of(Table::Losses), columns)
+    schema::batch(Table::Losses, columns)
         .map_err(|e| Error::Encode { table: Table::Losses, reason: e.to_string() })
 }

@@ -1,6 +1,7 @@
 //! The manifest: the file that identifies a directory as a trace.
 
 use crate::error::Error;
+use crate::ids;
 use crate::layout::{LEDGER, LIVE, sync_folder};
 use crate::schema;
 use rustix::fs::{FlockOperation, flock};
@@ -37,8 +38,11 @@ pub(crate) fn before_ledger() -> String {
 pub struct Manifest {
     /// Always `miot-trace`.
     pub format: String,
-    /// Version of the columns: [`schema::VERSION`] of the writer.
+    /// Version of the columns: [`schema::VERSION`] of the last writer.
     pub schema: u32,
+    /// Partition of the ids, see [`crate::ids`]. Traces before schema 3 are of partition 0.
+    #[serde(default)]
+    pub partition: u16,
     /// Creation time of the trace, RFC 3339.
     pub created: String,
     /// Program that created the trace.
@@ -49,10 +53,11 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    pub(crate) fn new() -> Manifest {
+    pub(crate) fn new(partition: u16) -> Manifest {
         Manifest {
             format: FORMAT.to_owned(),
             schema: schema::VERSION,
+            partition,
             created: jiff::Timestamp::now().to_string(),
             writer: concat!("miot ", env!("CARGO_PKG_VERSION")).to_owned(),
             counted: Some(LedgerCoverage { from: 0, reason: before_ledger() }),
@@ -71,6 +76,16 @@ impl Manifest {
         self.schema = schema::VERSION;
         self.counted = Some(LedgerCoverage { from, reason });
         *lock = self.replace(dir)?;
+        Ok(())
+    }
+
+    /// Writes a manifest with the present schema version, unless it has that. The lock moves to the
+    /// new file.
+    pub(crate) fn raise_schema(&mut self, dir: &Path, lock: &mut File) -> Result<(), Error> {
+        if self.schema < schema::VERSION {
+            self.schema = schema::VERSION;
+            *lock = self.replace(dir)?;
+        }
         Ok(())
     }
 
@@ -139,7 +154,17 @@ impl Manifest {
             let found = u32::try_from(found).unwrap_or(u32::MAX);
             return Err(Error::NewerSchema { dir: dir.to_owned(), found, supported: schema::VERSION });
         }
-        serde_json::from_value(value).map_err(|e| not_a_trace(format!("its {MANIFEST} is incomplete ({e})")))
+        let manifest: Manifest = serde_json::from_value(value)
+            .map_err(|e| not_a_trace(format!("its {MANIFEST} is incomplete ({e})")))?;
+        if manifest.partition > ids::MAX_PARTITION {
+            let found = format!(
+                "its {MANIFEST} has partition {}, the greatest is {}",
+                manifest.partition,
+                ids::MAX_PARTITION
+            );
+            return Err(not_a_trace(found));
+        }
+        Ok(manifest)
     }
 }
 
@@ -206,11 +231,13 @@ mod tests {
         assert!(error(dir.path()).contains("does not contain"));
         write(r#"{"format":"miot-trace","schema":7,"shape":"new"}"#);
         let newer = Manifest::read(dir.path()).unwrap_err();
-        assert!(matches!(newer, Error::NewerSchema { found: 7, supported: 2, .. }));
+        assert!(matches!(newer, Error::NewerSchema { found: 7, supported: schema::VERSION, .. }));
         assert!(newer.to_string().contains("upgrade"));
         write(r#"{"format":"miot-trace","schema":1}"#);
         assert!(error(dir.path()).contains("incomplete"));
-        let manifest = Manifest::new();
+        write(r#"{"format":"miot-trace","schema":3,"partition":1024,"created":"","writer":""}"#);
+        assert!(error(dir.path()).contains("partition 1024"));
+        let manifest = Manifest::new(7);
         manifest.write(dir.path()).unwrap();
         assert_eq!(Manifest::read(dir.path()).unwrap(), manifest);
     }

@@ -6,7 +6,7 @@ use crate::layout::Layout;
 use crate::schema::{self, Table};
 use crate::unread_log::OnDamage;
 use arrow_array::RecordBatch;
-use arrow_schema::Schema;
+use arrow_schema::{FieldRef, Schema};
 use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -51,7 +51,7 @@ pub(crate) fn properties(table: Table) -> WriterProperties {
 }
 
 /// Opens a sealed file and checks that it is one of this table. Its rows have the column types of
-/// this version.
+/// the version that wrote it.
 pub(crate) fn open(table: Table, path: &Path) -> Result<ParquetRecordBatchReaderBuilder<File>, Error> {
     let file = File::open(path).map_err(Error::io("open", path))?;
     let metadata = metadata(table, path, &file)?;
@@ -72,8 +72,12 @@ fn metadata(table: Table, path: &Path, file: &File) -> Result<ArrowReaderMetadat
     if schema::is_present(table, columns) {
         return Ok(found);
     }
-    // A file of an earlier version, with narrower keys or fewer columns.
-    let now = schema::of(table).fields().iter().take(columns.len()).cloned().collect::<Vec<_>>();
+    // A file of an earlier version. Names are read with the keys of this one, because there may be
+    // more than its own keys can count; `Batches` converts the other columns.
+    let name = |(found, now): (&FieldRef, &FieldRef)| {
+        Arc::clone(if schema::is_name(found.data_type()) { now } else { found })
+    };
+    let now = columns.iter().zip(schema::of(table).fields()).map(name).collect::<Vec<_>>();
     let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(now)));
     ArrowReaderMetadata::try_new(Arc::clone(found.metadata()), options).map_err(not_whole)
 }
@@ -216,7 +220,7 @@ impl Batches {
             if let Some((reader, left)) = &mut self.reader {
                 let next = reader.next().map(|batch| match batch {
                     Ok(batch) if self.has_all_columns => schema::complete(self.table, batch),
-                    batch => batch,
+                    batch => batch.and_then(|batch| schema::in_present_types(self.table, batch)),
                 });
                 match next {
                     Some(Ok(batch)) if batch.num_rows() as u64 <= *left => {

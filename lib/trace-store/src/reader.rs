@@ -21,6 +21,7 @@ use crate::scan::{self, Scan, ScanPart, Select};
 use crate::schema::{TABLES, Table};
 use crate::unread_log::{OnDamage, UnreadItem, UnreadLog};
 use arrow_array::RecordBatch;
+use arrow_schema::Fields;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,6 +41,19 @@ pub struct Reader {
     parts: Vec<Part>,
     missed: Arc<AtomicU64>,
     on_damage: OnDamage,
+}
+
+/// A Parquet file of a trace; see [`Reader::sealed_files`].
+#[derive(Clone, Debug)]
+pub struct SealedFile {
+    /// Its table.
+    pub table: Table,
+    /// Its path.
+    pub path: PathBuf,
+    /// Its columns, with the types of the version that wrote it.
+    pub columns: Fields,
+    /// True if retention has removed its part, or is about to: its rows do not belong to the trace.
+    pub is_removed: bool,
 }
 
 #[derive(Debug)]
@@ -178,6 +192,44 @@ impl Reader {
     pub fn sealed(&self) -> impl Iterator<Item = (u64, PathBuf)> + '_ {
         let sealed = self.parts.iter().filter(|part| part.live.is_none());
         sealed.map(|part| (part.number, self.layout.sealed(Table::Events, part.number)))
+    }
+
+    /// Returns the Parquet files of all tables, for other readers. Each row that is not in a live
+    /// part is in one file.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    pub fn sealed_files(&self) -> Result<Vec<SealedFile>, Error> {
+        let parts = self.layout.parts()?;
+        let mut paths = Vec::new();
+        for table in Table::ALL {
+            let of_table = if table == Table::Events { &parts.sealed } else { &parts.sides };
+            paths.extend(of_table.iter().map(|part| (table, self.layout.sealed(table, *part))));
+            if table != Table::Events && parts.first > 0 {
+                paths.push((table, self.layout.carried(table, parts.first)));
+            }
+        }
+        let mut files = Vec::new();
+        for (table, path) in paths {
+            match parquet_file::open(table, &path) {
+                Ok(file) => {
+                    let columns = file.schema().fields().clone();
+                    files.push(SealedFile { table, path, columns, is_removed: false });
+                }
+                // Not every part has rows of every table.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for path in parts.leftovers {
+            let folder = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+            if let Some(table) = folder.and_then(Table::from_name)
+                && path.extension().is_some_and(|extension| extension == "parquet")
+            {
+                files.push(SealedFile { table, path, columns: Fields::empty(), is_removed: true });
+            }
+        }
+        Ok(files)
     }
 
     /// Returns true if the Parquet file of the events of a part is intact, by its checksums. Of a

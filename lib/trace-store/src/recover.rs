@@ -2,6 +2,7 @@
 
 use crate::carried::{self, RemovedParts, value};
 use crate::error::Error;
+use crate::ids::{self, DenseIds};
 use crate::layout::Layout;
 use crate::ledger::Counts;
 use crate::losses::{self, LossRow};
@@ -113,6 +114,7 @@ pub struct TornTail {
 /// For each stream the attempt number after its last one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamEnds {
+    ids: DenseIds,
     dense: Vec<u64>,
     sparse: HashMap<u64, u64>,
 }
@@ -120,8 +122,9 @@ pub(crate) struct StreamEnds {
 impl StreamEnds {
     /// Raises the end of a stream to `next`.
     pub(crate) fn raise(&mut self, stream: u64, next: u64) {
-        let end = if stream < DENSE {
-            let index = stream as usize;
+        let number = self.ids.add(stream);
+        let end = if number < DENSE {
+            let index = number as usize;
             if index >= self.dense.len() {
                 self.dense.resize(index + 1, 0);
             }
@@ -134,12 +137,12 @@ impl StreamEnds {
 
     /// Returns the streams that have an end.
     pub(crate) fn streams(&self) -> impl Iterator<Item = u64> {
-        let dense = self.dense.iter().enumerate().filter(|(_, next)| **next > 0).map(|(id, _)| id as u64);
-        dense.chain(self.sparse.keys().copied())
+        let dense = self.dense.iter().zip(0..).filter(|(next, _)| **next > 0);
+        dense.map(|(_, number)| self.ids.id(number)).chain(self.sparse.keys().copied())
     }
 
     pub(crate) fn get(&self, stream: u64) -> u64 {
-        match usize::try_from(stream).ok().and_then(|i| self.dense.get(i)) {
+        match usize::try_from(self.ids.get(stream)).ok().and_then(|i| self.dense.get(i)) {
             Some(next) => *next,
             None => self.sparse.get(&stream).copied().unwrap_or(0),
         }
@@ -162,7 +165,7 @@ impl StreamEnds {
     /// Returns `stream:next` in order of stream, the streams as differences: `1:500 1:730 4:12` are
     /// streams 1, 2 and 6.
     pub(crate) fn to_text(&self) -> String {
-        let dense = self.dense.iter().enumerate().map(|(s, n)| (s as u64, *n));
+        let dense = self.dense.iter().zip(0..).map(|(next, number)| (self.ids.id(number), *next));
         let mut all: Vec<_> =
             dense.chain(self.sparse.iter().map(|(s, n)| (*s, *n))).filter(|(_, n)| *n > 0).collect();
         all.sort_unstable();
@@ -203,10 +206,14 @@ pub(crate) struct Recovery {
     gaps: Vec<(u64, u64, u64)>,
     /// Process, stream and file id after the largest one in the ledger.
     ids: [u64; 3],
-    max_file: u64,
 }
 
 impl Recovery {
+    /// Begins with the first ids of a partition.
+    pub(crate) fn new(partition: u16) -> Recovery {
+        Recovery { ids: [ids::first(partition); 3], ..Recovery::default() }
+    }
+
     /// Adds the rows carried over from the parts before `first`.
     pub(crate) fn carried(&mut self, layout: &Layout, first: u64) -> Result<(), Error> {
         if first == 0 {
@@ -278,7 +285,7 @@ impl Recovery {
                 self.add_accounted(batch, "seq", "seq");
                 let files = column::<UInt64Type>(batch, "file");
                 let max = files.and_then(|f| f.values().iter().max().copied());
-                self.max_file = self.max_file.max(max.unwrap_or(0));
+                self.ids[2] = self.ids[2].max(max.map_or(0, |max| max.saturating_add(1)));
             }
             Table::Losses => self.add_accounted(batch, "first_seq", "last_seq"),
             Table::Processes => {
@@ -400,7 +407,7 @@ impl Recovery {
     fn add_accounted(&mut self, batch: &RecordBatch, first: &str, last: &str) {
         let [streams, firsts, lasts] = ["stream", first, last].map(|name| column::<UInt64Type>(batch, name));
         let (Some(streams), Some(firsts), Some(lasts)) = (streams, firsts, lasts) else { return };
-        for ((stream, first), last) in streams.iter().zip(firsts).zip(lasts) {
+        for ((stream, first), last) in streams.iter().zip(&firsts).zip(&lasts) {
             if let (Some(stream), Some(first), Some(last)) = (stream, first, last) {
                 self.accounted.push((stream, first, last));
             }
@@ -408,7 +415,7 @@ impl Recovery {
     }
 
     fn add_processes(&mut self, batch: &RecordBatch) -> Option<()> {
-        let (ids, nonces) = (column::<UInt64Type>(batch, "process")?, column::<UInt64Type>(batch, "nonce")?);
+        let (ids, nonces) = (column::<UInt64Type>(batch, "process")?, text(batch, "nonce")?);
         let pids = column::<UInt32Type>(batch, "pid")?;
         let started = column::<TimestampNanosecondType>(batch, "started")?;
         let (nodes, boots) = (text(batch, "node")?, text(batch, "boot")?);
@@ -417,7 +424,7 @@ impl Recovery {
             node: nodes.value(row).to_owned(),
             pid: pids.value(row),
             boot: boots.is_valid(row).then(|| boots.value(row).to_owned()),
-            nonce: nonces.is_valid(row).then(|| nonces.value(row)),
+            nonce: nonces.is_valid(row).then(|| nonces.value(row).parse().ok()).flatten(),
             started: started.value(row),
         }));
         Some(())
@@ -426,9 +433,10 @@ impl Recovery {
     fn add_threads(&mut self, batch: &RecordBatch) -> Option<()> {
         let (ids, processes) =
             (column::<UInt64Type>(batch, "stream")?, column::<UInt64Type>(batch, "process")?);
-        let [pids, tids, lanes, incarnations] =
-            ["pid", "tid", "lane", "incarnation"].map(|name| column::<UInt32Type>(batch, name));
-        let (pids, tids, lanes, incarnations) = (pids?, tids?, lanes?, incarnations?);
+        let (pids, tids) = (column::<UInt32Type>(batch, "pid")?, column::<UInt32Type>(batch, "tid")?);
+        let (lanes, incarnations) =
+            (column::<UInt64Type>(batch, "lane")?, column::<UInt64Type>(batch, "incarnation")?);
+        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let nodes = text(batch, "node")?;
         self.found.streams.extend((0..batch.num_rows()).map(|row| RecoveredStream {
             stream: ids.value(row),
@@ -436,8 +444,8 @@ impl Recovery {
             node: nodes.value(row).to_owned(),
             pid: pids.value(row),
             tid: tids.value(row),
-            lane: lanes.value(row),
-            incarnation: incarnations.value(row),
+            lane: narrow(lanes.value(row)),
+            incarnation: narrow(incarnations.value(row)),
             next_seq: 0,
             beyond: Vec::new(),
         }));
@@ -466,10 +474,12 @@ impl Recovery {
         let (process, stream) = (self.found.processes.last(), self.found.streams.last());
         // Rows with larger ids may be lost although other rows still use these ids.
         let [next_process, next_stream, next_file] = self.ids;
+        let after = |id: u64| id.saturating_add(1);
         self.found.next_process =
-            process.map_or(1, |p| p.process + 1).max(removed.next_process).max(next_process);
-        self.found.next_stream = stream.map_or(1, |s| s.stream + 1).max(removed.next_stream).max(next_stream);
-        self.found.next_file = (self.max_file + 1).max(removed.next_file).max(next_file);
+            process.map_or(0, |p| after(p.process)).max(removed.next_process).max(next_process);
+        self.found.next_stream =
+            stream.map_or(0, |s| after(s.stream)).max(removed.next_stream).max(next_stream);
+        self.found.next_file = removed.next_file.max(next_file);
         self.found
     }
 }

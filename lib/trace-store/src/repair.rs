@@ -31,6 +31,7 @@ use crate::error::Error;
 use crate::fsck::{self, CheckReport};
 use crate::layout::Layout;
 use crate::ledger::Ledger;
+use crate::manifest::Manifest;
 use crate::quarantine;
 use crate::writer::lock;
 use serde::Serialize;
@@ -89,6 +90,8 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<RepairOutcome, Error> {
         Repair { layout, repaired: Vec::new(), incomplete: BTreeSet::new(), ledger: Ledger::default() };
     repair.repair_manifest(dir)?;
     let mut lock = lock(dir)?;
+    // Files that replace damaged ones have the columns of this version.
+    Manifest::read(dir)?.raise_schema(dir, &mut lock)?;
     repair.ledger = Ledger::read(&repair.layout, repair.layout.first()?)?;
     repair.repair_carried_files()?;
     // First, so that the side tables of a part without events are repaired too.

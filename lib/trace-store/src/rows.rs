@@ -1,5 +1,6 @@
 //! Joins events with the names of their files and threads.
 
+use crate::ids::DenseIds;
 use crate::schema::{self, Table, column, text};
 use arrow_array::builder::StringBuilder;
 use arrow_array::types::UInt64Type;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     text: String,
+    ids: DenseIds,
     /// Start and length in `text`; length `u32::MAX`: no text.
     dense: Vec<(usize, u32)>,
     sparse: HashMap<u64, (usize, u32)>,
@@ -32,7 +34,7 @@ impl Names {
         }
         let range = (self.text.len(), name.len().min(u32::MAX as usize - 1) as u32);
         self.text.push_str(name);
-        match usize::try_from(id) {
+        match usize::try_from(self.ids.add(id)) {
             Ok(index) if index < self.dense.len() + MAX_GAP => {
                 if index >= self.dense.len() {
                     self.dense.resize(index + 1, ABSENT);
@@ -48,14 +50,16 @@ impl Names {
     /// Returns the text of an id.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<&str> {
-        let dense = usize::try_from(id).ok().and_then(|i| self.dense.get(i)).filter(|p| p.1 != u32::MAX);
+        let index = usize::try_from(self.ids.get(id)).ok();
+        let dense = index.and_then(|i| self.dense.get(i)).filter(|p| p.1 != u32::MAX);
         let (start, length) = dense.or_else(|| self.sparse.get(&id))?;
         self.text.get(*start..*start + *length as usize)
     }
 
     /// Returns ids and their texts, in order of id except stray ones.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &str)> {
-        let dense = (0..self.dense.len() as u64).filter(|id| self.dense[*id as usize].1 != u32::MAX);
+        let dense = self.dense.iter().zip(0..).filter(|(range, _)| range.1 != u32::MAX);
+        let dense = dense.map(|(_, number)| self.ids.id(number));
         dense.chain(self.sparse.keys().copied()).filter_map(|id| Some((id, self.get(id)?)))
     }
 
@@ -129,6 +133,7 @@ impl Joiner {
 #[cfg(test)]
 mod tests {
     use super::{MAX_GAP, Names};
+    use crate::ids;
 
     #[test]
     fn names_are_found_by_any_id() {
@@ -137,6 +142,10 @@ mod tests {
         for (id, name) in [(1, "a"), (3, ""), (far, "z"), (MAX_GAP as u64 + 2, "b"), (1, "c")] {
             names.put(id, name);
         }
+        let mut other = Names::default();
+        other.put(ids::first(9) + 2, "of partition 9");
+        assert_eq!((other.dense.len(), other.get(ids::first(9) + 2)), (4, Some("of partition 9")));
+        assert_eq!(other.iter().collect::<Vec<_>>(), [(ids::first(9) + 2, "of partition 9")]);
         assert_eq!([0, 1, 2, 3, 4].map(|id| names.get(id)), [None, Some("c"), None, Some(""), None]);
         assert_eq!((names.get(far), names.get(MAX_GAP as u64 + 2)), (Some("z"), Some("b")));
         assert_eq!(names.len(), 4);

@@ -116,10 +116,15 @@
 //! | `boot`, `uptime` | identity of the sample: boot id of the node, and nanoseconds since that boot at `time` |
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{ArrowDictionaryKeyType, ArrowPrimitiveType, UInt8Type, UInt16Type, UInt32Type};
-use arrow_array::{
-    Array as _, ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, StringArray, new_null_array,
+use arrow_array::types::{
+    ArrowDictionaryKeyType, ArrowPrimitiveType, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type,
+    UInt64Type,
 };
+use arrow_array::{
+    Array as _, ArrayRef, DictionaryArray, Int32Array, Int64Array, PrimitiveArray, RecordBatch, StringArray,
+    UInt32Array, UInt64Array, new_null_array,
+};
+use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -130,9 +135,10 @@ pub const FILTERED: &str = "filtered";
 /// Place of the rows of `losses` that [`crate::repair`] adds: events that were in damaged files.
 pub const DAMAGED: &str = "damaged";
 
-/// Version of the trace directory, in the manifest and in every sealed file. Version 2 adds the
-/// ledger; it has the columns of version 1.
-pub const VERSION: u32 = 2;
+/// Version of the trace directory, in the manifest and in the metadata of every file with rows.
+/// Version 2 adds the ledger; it has the columns of version 1. Version 3 has signed numbers only,
+/// and ids with the [partition](crate::ids).
+pub const VERSION: u32 = 3;
 
 /// Number of tables.
 pub(crate) const TABLES: usize = 7;
@@ -207,8 +213,8 @@ pub fn time_type() -> DataType {
 
 /// Keys of the columns of names: `node`, `layer`, `op`. They are wide enough for as many names as
 /// events fit in memory. Earlier versions had narrower keys, and a part with more names could not
-/// be read.
-pub type NameKey = UInt32Type;
+/// be read, or unsigned ones, which pandas does not read.
+pub type NameKey = Int32Type;
 
 /// Returns the columns of a table.
 #[must_use]
@@ -229,13 +235,26 @@ pub(crate) fn event_columns() -> impl Iterator<Item = &'static str> {
     all()[Table::Events as usize].fields().iter().map(|field| field.name().as_str())
 }
 
-/// Returns a column of numbers, if the batch has it.
+/// Returns a column of numbers, if the batch has it. Nothing is copied. Columns of ids, counts and
+/// other numbers that are never negative may be read as unsigned ones.
 #[must_use]
-pub fn column<'a, T: ArrowPrimitiveType>(
-    batch: &'a RecordBatch,
-    name: &str,
-) -> Option<&'a PrimitiveArray<T>> {
-    batch.column_by_name(name)?.as_primitive_opt::<T>()
+pub fn column<T: ArrowPrimitiveType>(batch: &RecordBatch, name: &str) -> Option<PrimitiveArray<T>> {
+    let column = batch.column_by_name(name)?;
+    let values = values::<T>(column)?;
+    Some(PrimitiveArray::new(ScalarBuffer::new(values.clone(), 0, column.len()), column.nulls().cloned()))
+}
+
+/// Returns the values of a column of numbers, see [`column`].
+#[must_use]
+pub fn values<T: ArrowPrimitiveType>(column: &ArrayRef) -> Option<&Buffer> {
+    if let Some(same) = column.as_primitive_opt::<T>() {
+        return Some(same.values().inner());
+    }
+    match (column.data_type(), T::DATA_TYPE) {
+        (Int64, UInt64) => Some(column.as_primitive::<Int64Type>().values().inner()),
+        (Int32, UInt32) => Some(column.as_primitive::<Int32Type>().values().inner()),
+        _ => None,
+    }
 }
 
 /// Returns a column of text, if the batch has it.
@@ -265,7 +284,7 @@ pub fn row_columns() -> impl Iterator<Item = (&'static str, &'static DataType)> 
     all_rows().fields().iter().map(|field| (field.name().as_str(), field.data_type()))
 }
 
-use DataType::{Binary, Int64, UInt16, UInt32, UInt64, Utf8};
+use DataType::{Binary, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Utf8};
 
 fn col(name: &str, data_type: DataType) -> Field {
     Field::new(name, data_type, false)
@@ -284,29 +303,29 @@ fn events() -> Vec<Field> {
         col("time", time_type()),
         col("duration", Int64),
         col("node", name()),
-        col("process", UInt64),
-        col("pid", UInt32),
-        col("tid", UInt32),
+        col("process", Int64),
+        col("pid", Int32),
+        col("tid", Int32),
         col("layer", name()),
         col("op", name()),
-        null("file", UInt64),
-        null("file2", UInt64),
-        null("handle", UInt64),
+        null("file", Int64),
+        null("file2", Int64),
+        null("handle", Int64),
         null("offset", Int64),
         null("offset2", Int64),
         null("length", Int64),
         null("arg", Int64),
         col("result", Int64),
-        col("flags", UInt16),
-        col("stream", UInt64),
-        col("seq", UInt64),
-        col("request", UInt32),
-        null("enclosing", UInt32),
+        col("flags", Int32),
+        col("stream", Int64),
+        col("seq", Int64),
+        col("request", Int64),
+        null("enclosing", Int64),
         null("cpu_time", Int64),
-        null("caller_tid", UInt32),
-        null("caller_uid", UInt32),
-        null("mpi_rank", UInt32),
-        null("mpi_size", UInt32),
+        null("caller_tid", Int32),
+        null("caller_uid", Int64),
+        null("mpi_rank", Int32),
+        null("mpi_size", Int32),
         null("etypes", Int64),
         null("type_size", Int64),
         null("type_extent", Int64),
@@ -315,19 +334,19 @@ fn events() -> Vec<Field> {
 
 fn processes() -> Vec<Field> {
     vec![
-        col("process", UInt64),
+        col("process", Int64),
         col("node", Utf8),
-        col("pid", UInt32),
-        col("ppid", UInt32),
-        col("uid", UInt32),
-        null("rank", UInt32),
+        col("pid", Int32),
+        col("ppid", Int32),
+        col("uid", Int64),
+        null("rank", Int32),
         null("job", Utf8),
         col("exe", Utf8),
         col("cmdline", Utf8),
         col("cwd", Utf8),
         col("started", time_type()),
         null("boot", Utf8),
-        null("nonce", UInt64),
+        null("nonce", Utf8),
         null("job_system", Utf8),
         null("job_step", Utf8),
         null("user", Utf8),
@@ -338,26 +357,26 @@ fn processes() -> Vec<Field> {
 
 fn threads() -> Vec<Field> {
     vec![
-        col("stream", UInt64),
-        col("process", UInt64),
+        col("stream", Int64),
+        col("process", Int64),
         col("node", Utf8),
-        col("pid", UInt32),
-        col("tid", UInt32),
-        col("lane", UInt32),
-        col("incarnation", UInt32),
+        col("pid", Int32),
+        col("tid", Int32),
+        col("lane", Int64),
+        col("incarnation", Int64),
         col("comm", Utf8),
     ]
 }
 
 fn files() -> Vec<Field> {
     vec![
-        col("file", UInt64),
+        col("file", Int64),
         col("node", Utf8),
         col("path", Utf8),
         null("path_raw", Binary),
-        null("stream", UInt64),
-        null("seq", UInt64),
-        null("handle", UInt64),
+        null("stream", Int64),
+        null("seq", Int64),
+        null("handle", Int64),
     ]
 }
 
@@ -365,12 +384,12 @@ fn losses() -> Vec<Field> {
     vec![
         col("time", time_type()),
         col("node", Utf8),
-        null("process", UInt64),
-        null("stream", UInt64),
+        null("process", Int64),
+        null("stream", Int64),
         col("place", Utf8),
-        col("count", UInt64),
-        null("first_seq", UInt64),
-        null("last_seq", UInt64),
+        col("count", Int64),
+        null("first_seq", Int64),
+        null("last_seq", Int64),
     ]
 }
 
@@ -395,27 +414,27 @@ fn devices() -> Vec<Field> {
         col("kind", Utf8),
         col("device", Utf8),
         null("mount", Utf8),
-        null("reads", UInt64),
-        null("writes", UInt64),
-        null("others", UInt64),
-        null("read_bytes", UInt64),
-        null("write_bytes", UInt64),
-        null("read_time", UInt64),
-        null("write_time", UInt64),
-        null("other_time", UInt64),
-        null("reads_merged", UInt64),
-        null("writes_merged", UInt64),
-        null("busy", UInt64),
-        null("queue_time", UInt64),
-        null("in_flight", UInt64),
-        null("retransmits", UInt64),
+        null("reads", Int64),
+        null("writes", Int64),
+        null("others", Int64),
+        null("read_bytes", Int64),
+        null("write_bytes", Int64),
+        null("read_time", Int64),
+        null("write_time", Int64),
+        null("other_time", Int64),
+        null("reads_merged", Int64),
+        null("writes_merged", Int64),
+        null("busy", Int64),
+        null("queue_time", Int64),
+        null("in_flight", Int64),
+        null("retransmits", Int64),
         col("boot", Utf8),
-        col("uptime", UInt64),
+        col("uptime", Int64),
     ]
 }
 
-/// Returns true if the columns are those of this version or of an earlier one with fewer columns:
-/// columns are only appended, and missing ones must be nullable.
+/// Returns true if the columns are those of this version, or of an earlier one, which had fewer
+/// columns and other types: columns are only appended, and missing ones must be nullable.
 pub(crate) fn fits(table: Table, found: &Fields) -> bool {
     let all = of(table);
     let columns = all.fields().iter();
@@ -425,7 +444,7 @@ pub(crate) fn fits(table: Table, found: &Fields) -> bool {
                 found.name() == column.name()
                     && found.is_nullable() == column.is_nullable()
                     && (found.data_type() == column.data_type()
-                        || (is_name(found.data_type()) && is_name(column.data_type())))
+                        || is_earlier(found.data_type(), column.data_type()))
             }
             None => column.is_nullable(),
         })
@@ -439,36 +458,131 @@ pub(crate) fn is_present(table: Table, found: &Fields) -> bool {
 }
 
 /// Returns true for a column of names with keys of any width.
-fn is_name(found: &DataType) -> bool {
-    let is_key = |key: &DataType| matches!(key, DataType::UInt8 | UInt16 | UInt32);
+pub(crate) fn is_name(found: &DataType) -> bool {
+    let is_key = |key: &DataType| matches!(key, UInt8 | UInt16 | UInt32 | Int32);
     matches!(found, DataType::Dictionary(key, value) if is_key(key) && **value == Utf8)
 }
 
-/// Returns a column of names with keys of [`NameKey`]; other columns unchanged.
-fn widened(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+/// Returns true if an earlier version had the type `found` where this one has the type `now`:
+/// schemas before 3 had unsigned numbers, and the oldest ones narrower keys of names.
+fn is_earlier(found: &DataType, now: &DataType) -> bool {
+    matches!((found, now), (UInt64, Int64 | Utf8) | (UInt32, Int64 | Int32) | (UInt16, Int32))
+        || (is_name(found) && is_name(now))
+}
+
+/// The same for types by their names in Arrow, for programs with another version of Arrow.
+#[must_use]
+pub fn is_earlier_name(found: &str, now: &str) -> bool {
+    let is_name = |name: &str| {
+        ["UInt8", "UInt16", "UInt32", "Int32"].iter().any(|key| name == format!("Dictionary({key}, Utf8)"))
+    };
+    matches!((found, now), ("UInt64", "Int64" | "Utf8") | ("UInt32", "Int64" | "Int32") | ("UInt16", "Int32"))
+        || (is_name(found) && is_name(now))
+}
+
+/// Returns a column in the type that this version has for it. This is the only place that knows how
+/// the types of earlier versions, and unsigned numbers of a writer, become those of this version.
+///
+/// A number above the greatest one of the type can only come from a broken or hostile producer. It
+/// is null where the column may be null, otherwise the greatest one.
+fn converted(column: &ArrayRef, to: &Field) -> Result<ArrayRef, ArrowError> {
+    if column.data_type() == to.data_type() {
+        return Ok(Arc::clone(column));
+    }
+    let array = column.as_ref();
+    match (array.data_type(), to.data_type()) {
+        (UInt64, Int64) => Ok(signed(array.as_primitive::<UInt64Type>(), to)),
+        (UInt32, Int32) => Ok(narrowed(array.as_primitive::<UInt32Type>(), to)),
+        (UInt32, Int64) => Ok(Arc::new(array.as_primitive::<UInt32Type>().unary::<_, Int64Type>(i64::from))),
+        (UInt16, Int32) => Ok(Arc::new(array.as_primitive::<UInt16Type>().unary::<_, Int32Type>(i32::from))),
+        (UInt64, Utf8) => {
+            let numbers = array.as_primitive::<UInt64Type>().iter();
+            Ok(Arc::new(numbers.map(|number| number.map(|n| n.to_string())).collect::<StringArray>()))
+        }
+        (found, now) if is_name(found) && is_name(now) => names(column),
+        (found, now) => Err(ArrowError::SchemaError(format!(
+            "expected `{}` of type {now}, found type {found}",
+            to.name()
+        ))),
+    }
+}
+
+/// The numbers as signed ones; see [`converted`] for too great ones.
+fn signed(column: &UInt64Array, to: &Field) -> ArrayRef {
+    let above = column.values().iter().fold(0, |all, value| all | value) > i64::MAX as u64;
+    if !above {
+        let values = ScalarBuffer::new(column.values().inner().clone(), 0, column.len());
+        return Arc::new(Int64Array::new(values, column.nulls().cloned()));
+    }
+    let fitting = |value: u64| i64::try_from(value).ok().or((!to.is_nullable()).then_some(i64::MAX));
+    Arc::new(column.iter().map(|value| value.and_then(fitting)).collect::<Int64Array>())
+}
+
+/// The same for 32 bits.
+fn narrowed(column: &UInt32Array, to: &Field) -> ArrayRef {
+    let above = column.values().iter().fold(0, |all, value| all | value) > i32::MAX as u32;
+    if !above {
+        let values = ScalarBuffer::new(column.values().inner().clone(), 0, column.len());
+        return Arc::new(Int32Array::new(values, column.nulls().cloned()));
+    }
+    let fitting = |value: u32| i32::try_from(value).ok().or((!to.is_nullable()).then_some(i32::MAX));
+    Arc::new(column.iter().map(|value| value.and_then(fitting)).collect::<Int32Array>())
+}
+
+/// Returns a column of names with keys of [`NameKey`].
+fn names(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     fn keys<K: ArrowDictionaryKeyType>(column: &ArrayRef) -> Option<Result<ArrayRef, ArrowError>>
     where
-        K::Native: Into<u32>,
+        K::Native: TryInto<i32>,
     {
         let names = column.as_dictionary_opt::<K>()?;
         let keys = names.keys();
-        let wide = keys.values().iter().map(|key| (*key).into()).collect::<Vec<u32>>();
+        // A key is less than the number of names, which are in memory.
+        let wide = keys.values().iter().map(|key| (*key).try_into().unwrap_or(0)).collect::<Vec<i32>>();
         let wide = PrimitiveArray::<NameKey>::try_new(wide.into(), keys.nulls().cloned());
         let wide = wide.and_then(|keys| DictionaryArray::try_new(keys, Arc::clone(names.values())));
         Some(wide.map(|names| Arc::new(names) as ArrayRef))
     }
-    keys::<UInt8Type>(column).or_else(|| keys::<UInt16Type>(column)).unwrap_or_else(|| Ok(Arc::clone(column)))
+    let narrow = keys::<UInt8Type>(column).or_else(|| keys::<UInt16Type>(column));
+    narrow.or_else(|| keys::<UInt32Type>(column)).unwrap_or_else(|| Ok(Arc::clone(column)))
 }
 
-/// Returns rows of a table with the columns of this version: missing ones are null, keys of names
-/// are widened.
+/// Returns rows of a table with the columns of this version: missing ones are null, others have the
+/// types of this version.
 pub(crate) fn complete(table: Table, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+    batch_of(table, batch.columns().to_vec(), batch.num_rows())
+}
+
+/// Returns rows of a table. The numbers may be unsigned. Missing columns are null.
+///
+/// # Errors
+/// If a column has a type that no version of the table has, or if columns differ in length.
+pub fn batch(table: Table, columns: Vec<ArrayRef>) -> Result<RecordBatch, ArrowError> {
+    let rows = columns.first().map_or(0, |column| column.len());
+    batch_of(table, columns, rows)
+}
+
+fn batch_of(table: Table, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, ArrowError> {
     let all = of(table);
-    let rows = batch.num_rows();
-    let mut columns = batch.columns().iter().map(widened).collect::<Result<Vec<_>, _>>()?;
-    let missing = all.fields().iter().skip(columns.len());
-    columns.extend(missing.map(|column| new_null_array(column.data_type(), rows)));
-    RecordBatch::try_new(all, columns)
+    let fields = all.fields();
+    let found = columns.iter().zip(fields).map(|(column, field)| converted(column, field));
+    let mut converted = found.collect::<Result<Vec<_>, _>>()?;
+    let missing = fields.iter().skip(converted.len());
+    converted.extend(missing.map(|column| new_null_array(column.data_type(), rows)));
+    RecordBatch::try_new(all, converted)
+}
+
+/// Returns the same rows and columns in the types of this version.
+pub(crate) fn in_present_types(table: Table, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let all = of(table);
+    let now = |field: &FieldRef| all.field_with_name(field.name()).cloned().map(Arc::new);
+    let fields = batch.schema_ref().fields().iter().map(now).collect::<Result<Vec<_>, _>>()?;
+    if fields.iter().zip(batch.columns()).all(|(field, column)| field.data_type() == column.data_type()) {
+        return Ok(batch);
+    }
+    let columns = batch.columns().iter().zip(&fields).map(|(column, field)| converted(column, field));
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
 }
 
 /// Returns these columns of a batch; missing ones are null.
@@ -498,37 +612,127 @@ mod tests {
         assert_eq!(rows().fields()[..29], events.fields()[..]);
     }
 
-    /// Earlier versions had keys of 8 and 16 bits.
-    #[test]
-    fn names_with_narrower_keys_are_accepted() {
-        let narrow = |name: &str| match name {
-            "layer" => DataType::Dictionary(Box::new(DataType::UInt8), Box::new(Utf8)),
-            _ => DataType::Dictionary(Box::new(UInt16), Box::new(Utf8)),
-        };
-        let now = of(Table::Events);
-        let fields: Vec<Field> = now
-            .fields()
-            .iter()
-            .map(|field| match is_name(field.data_type()) {
-                true => field.as_ref().clone().with_data_type(narrow(field.name())),
-                false => field.as_ref().clone(),
-            })
-            .collect();
-        let fields = Fields::from(fields);
-        assert!(fits(Table::Events, &fields) && !is_present(Table::Events, &fields));
-        assert!(is_present(Table::Events, now.fields()));
-        let other = DataType::Dictionary(Box::new(Int64), Box::new(Utf8));
-        let other =
-            Fields::from(vec![fields[0].as_ref().clone(), fields[1].as_ref().clone(), col("node", other)]);
-        assert!(!fits(Table::Events, &other));
+    /// Returns the columns of an earlier version with narrow keys.
+    fn earlier(table: Table) -> Vec<Field> {
+        let ids = [
+            "process",
+            "file",
+            "file2",
+            "handle",
+            "stream",
+            "seq",
+            "nonce",
+            "count",
+            "first_seq",
+            "last_seq",
+        ];
+        let wide = ["request", "enclosing", "caller_uid", "uid", "lane", "incarnation"];
+        let now = of(table);
+        let fields = now.fields().iter().map(|field| {
+            let before = match (field.name().as_str(), field.data_type()) {
+                ("layer", _) => DataType::Dictionary(Box::new(UInt8), Box::new(Utf8)),
+                (_, found) if is_name(found) => DataType::Dictionary(Box::new(UInt16), Box::new(Utf8)),
+                ("flags", _) => UInt16,
+                (_, Int32) => UInt32,
+                (name, _) if ids.contains(&name) => UInt64,
+                (name, _) if wide.contains(&name) => UInt32,
+                (name, Int64) if table == Table::Devices && name != "interval" => UInt64,
+                (_, found) => found.clone(),
+            };
+            field.as_ref().clone().with_data_type(before)
+        });
+        fields.collect()
+    }
 
+    #[test]
+    fn columns_of_earlier_versions_are_accepted() {
+        for table in Table::ALL {
+            let fields = Fields::from(earlier(table));
+            assert!(fits(table, &fields), "{table}");
+            assert_eq!(is_present(table, &fields), table == Table::Clocks, "{table}");
+            assert!(is_present(table, of(table).fields()));
+            for (before, now) in fields.iter().zip(of(table).fields()) {
+                let (before, now) = (before.data_type(), now.data_type());
+                let is_same = before == now;
+                assert!(is_same || is_earlier_name(&before.to_string(), &now.to_string()), "{before} {now}");
+            }
+            let now = of(table);
+            let unsigned = now.fields().iter().find(|field| {
+                matches!(field.data_type(), UInt8 | UInt16 | UInt32 | UInt64 | DataType::Timestamp(_, None))
+            });
+            assert_eq!(unsigned, None, "readers without unsigned numbers");
+        }
+        let other = DataType::Dictionary(Box::new(Int64), Box::new(Utf8));
+        assert!(
+            !is_earlier_name(&other.to_string(), &name().to_string()) && !is_earlier_name("Int64", "Int32")
+        );
+        let mut fields = earlier(Table::Events);
+        fields[2] = col("node", other);
+        assert!(!fits(Table::Events, &fields.into()));
+    }
+
+    #[test]
+    fn names_with_other_keys_are_converted() {
+        let field = col("layer", name());
         let layers: ArrayRef =
             Arc::new(vec!["posix", "stdio", "posix"].into_iter().collect::<DictionaryArray<UInt8Type>>());
-        let wide = widened(&layers).unwrap();
-        assert_eq!(wide.data_type(), &name());
-        let wide = wide.as_dictionary::<NameKey>().downcast_dict::<StringArray>().unwrap();
-        assert_eq!(wide.into_iter().flatten().collect::<Vec<_>>(), ["posix", "stdio", "posix"]);
-        let numbers: ArrayRef = Arc::new(UInt64Array::from(vec![1]));
-        assert_eq!(widened(&numbers).unwrap().data_type(), &UInt64);
+        let ops: ArrayRef =
+            Arc::new(vec!["posix", "stdio", "posix"].into_iter().collect::<DictionaryArray<UInt32Type>>());
+        for column in [layers, ops] {
+            let now = converted(&column, &field).unwrap();
+            assert_eq!(now.data_type(), &name());
+            let now = now.as_dictionary::<NameKey>().downcast_dict::<StringArray>().unwrap();
+            assert_eq!(now.into_iter().flatten().collect::<Vec<_>>(), ["posix", "stdio", "posix"]);
+        }
+    }
+
+    #[test]
+    fn unsigned_numbers_become_signed_ones() {
+        let of = |column: ArrayRef, to: Field| converted(&column, &to).unwrap();
+        let wide: ArrayRef = Arc::new(UInt64Array::from(vec![Some(1), None, Some(1 << 62)]));
+        let same = of(Arc::clone(&wide), null("file", Int64));
+        assert_eq!(same.as_primitive::<Int64Type>(), &Int64Array::from(vec![Some(1), None, Some(1 << 62)]));
+        let before = wide.as_primitive::<UInt64Type>().values().inner().as_ptr();
+        assert_eq!(same.as_primitive::<Int64Type>().values().inner().as_ptr(), before, "nothing is copied");
+        let small: ArrayRef = Arc::new(UInt32Array::from(vec![7, u32::MAX]));
+        assert_eq!(
+            of(Arc::clone(&small), col("uid", Int64)).as_primitive::<Int64Type>().values()[..],
+            [7, 0xffff_ffff]
+        );
+        let flags: ArrayRef = Arc::new(arrow_array::UInt16Array::from(vec![u16::MAX]));
+        assert_eq!(of(flags, col("flags", Int32)).as_primitive::<Int32Type>().values()[..], [0xffff]);
+
+        // Numbers that do not fit.
+        let great: ArrayRef = Arc::new(UInt64Array::from(vec![Some(2), Some(u64::MAX), None]));
+        let nullable = of(Arc::clone(&great), null("handle", Int64));
+        assert_eq!(nullable.as_primitive::<Int64Type>(), &Int64Array::from(vec![Some(2), None, None]));
+        let whole: ArrayRef = Arc::new(UInt64Array::from(vec![2, 1 << 63]));
+        assert_eq!(of(whole, col("seq", Int64)).as_primitive::<Int64Type>().values()[..], [2, i64::MAX]);
+        assert_eq!(
+            of(Arc::clone(&small), col("pid", Int32)).as_primitive::<Int32Type>().values()[..],
+            [7, i32::MAX]
+        );
+        let ranks = of(small, null("rank", Int32));
+        assert_eq!(ranks.as_primitive::<Int32Type>(), &Int32Array::from(vec![Some(7), None]));
+        let nonces = of(great, null("nonce", Utf8));
+        assert_eq!(
+            nonces.as_string::<i32>(),
+            &StringArray::from(vec![Some("2"), Some("18446744073709551615"), None])
+        );
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["2"]));
+        assert!(converted(&text, &col("seq", Int64)).is_err());
+    }
+
+    #[test]
+    fn signed_numbers_are_read_as_unsigned_ones() {
+        let ids: ArrayRef = Arc::new(Int64Array::from(vec![Some(9), None]).slice(0, 2));
+        let pids: ArrayRef = Arc::new(Int32Array::from(vec![1, 2, 3]).slice(1, 2));
+        let batch = RecordBatch::try_from_iter([("file", ids), ("pid", pids)]).unwrap();
+        assert_eq!(column::<UInt64Type>(&batch, "file"), Some(UInt64Array::from(vec![Some(9), None])));
+        assert_eq!(column::<UInt32Type>(&batch, "pid"), Some(UInt32Array::from(vec![2, 3])));
+        assert_eq!(column::<Int64Type>(&batch, "file"), Some(Int64Array::from(vec![Some(9), None])));
+        assert!(
+            column::<UInt64Type>(&batch, "pid").is_none() && column::<UInt64Type>(&batch, "no").is_none()
+        );
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::carried::RemovedParts;
 use crate::error::Error;
+use crate::ids;
 use crate::layout::Layout;
 use crate::live::LiveReader;
 use crate::parquet_file;
@@ -31,7 +32,7 @@ pub(crate) struct UsedIds([u64; ID_COLUMNS.len()]);
 impl UsedIds {
     pub(crate) fn add_batch(&mut self, events: &RecordBatch) {
         for (greatest, (name, ..)) in self.0.iter_mut().zip(ID_COLUMNS) {
-            *greatest = (*greatest).max(column::<UInt64Type>(events, name).map_or(0, max));
+            *greatest = (*greatest).max(column::<UInt64Type>(events, name).map_or(0, |ids| max(&ids)));
         }
     }
 
@@ -42,7 +43,8 @@ impl UsedIds {
             if defined < *used {
                 let name = events.file_name().unwrap_or_default().to_string_lossy();
                 let side = events.with_file_name(name.replace(Table::Events.name(), table.name()));
-                let reason = format!("rows for {id} {} to {used} are missing", defined + 1);
+                let first = ids::partition_of(*used).map_or(1, ids::first).max(defined + 1);
+                let reason = format!("rows for {id} {first} to {used} are missing");
                 unread.add(UnreadItem::new(layout, &side, reason));
             }
         }
@@ -65,7 +67,7 @@ fn defined(layout: &Layout, table: Table, id: &str, enough: u64) -> Result<u64, 
     for part in parts.live.iter().rev() {
         if let Some(mut live) = LiveReader::open(table, &layout.live(table, *part))? {
             while let Ok(Some(batch)) = live.next_batch() {
-                greatest = greatest.max(column::<UInt64Type>(&batch, id).map_or(0, max));
+                greatest = greatest.max(column::<UInt64Type>(&batch, id).map_or(0, |ids| max(&ids)));
             }
         }
         if greatest >= enough {

@@ -44,6 +44,10 @@ pub struct Options {
     /// Maximum age of the last event of a sealed part, by the clock of this machine: older parts
     /// are removed. Default: none, nothing is removed.
     pub keep_for: Option<Duration>,
+    /// Partition of the ids that the owner assigns, see [`crate::ids`]; at most
+    /// [`MAX_PARTITION`](crate::ids::MAX_PARTITION). A trace is continued only with its own.
+    /// Default: 0.
+    pub partition: u16,
 }
 
 impl Default for Options {
@@ -54,6 +58,7 @@ impl Default for Options {
             seal_after: Duration::from_secs(15 * 60),
             keep_bytes: None,
             keep_for: None,
+            partition: 0,
         }
     }
 }
@@ -146,7 +151,7 @@ impl Writer {
         layout.check_writable()?;
         make_folder(&layout.live_folder())?;
         make_folder(&layout.ledger_folder())?;
-        Manifest::new().write(dir)?;
+        Manifest::new(options.partition).write(dir)?;
         let lock = lock(dir)?;
         let writer = Writer::start(layout, options, lock, 0)?;
         writer.ledger.create()?;
@@ -157,10 +162,14 @@ impl Writer {
     /// seal, continues the live part, and seals earlier ones.
     ///
     /// # Errors
-    /// [`Error::NotATrace`], [`Error::NewerSchema`], [`Error::NotWritable`], [`Error::InUse`],
-    /// [`Error::Damaged`], [`Error::Io`].
+    /// [`Error::NotATrace`], [`Error::NewerSchema`], [`Error::OtherPartition`],
+    /// [`Error::NotWritable`], [`Error::InUse`], [`Error::Damaged`], [`Error::Io`].
     pub fn open(dir: &Path, options: Options) -> Result<(Writer, RecoveredTrace), Error> {
         let mut manifest = Manifest::read(dir)?;
+        if manifest.partition != options.partition {
+            let (found, expected) = (manifest.partition, options.partition);
+            return Err(Error::OtherPartition { dir: dir.to_owned(), found, expected });
+        }
         let layout = Layout::new(dir);
         layout.check_writable()?;
         let mut lock = lock(dir)?;
@@ -168,7 +177,7 @@ impl Writer {
         make_folder(&layout.live_folder())?;
         make_folder(&layout.ledger_folder())?;
         let ledger = Ledger::read(&layout, parts.first)?;
-        let mut recovery = Recovery::default();
+        let mut recovery = Recovery::new(manifest.partition);
         recovery.carried(&layout, parts.first)?;
         for part in &parts.sealed {
             // A damaged part whose live files are still there is whole: a repair takes these, so
@@ -212,6 +221,8 @@ impl Writer {
             let from = if newest.is_some() { current + 1 } else { current };
             manifest.count_from(dir, from, manifest::before_ledger(), &mut lock)?;
         }
+        // Before the first file with columns that programs of earlier versions misread.
+        manifest.raise_schema(dir, &mut lock)?;
         let mut writer = Writer::start(layout, options, lock, current)?;
         writer.any_part = current > 0 || live.len() + parts.sealed.len() > 1;
         let mut unsealed = Vec::new();
@@ -331,8 +342,8 @@ impl Writer {
             }
             Table::Files => {
                 self.ahead = true;
-                let ids = column::<UInt64Type>(batch, "file").into_iter().flat_map(|ids| ids.values());
-                self.unsealed.files.extend(ids);
+                let ids = column::<UInt64Type>(batch, "file");
+                self.unsealed.files.extend(ids.iter().flat_map(|ids| ids.values()));
             }
             Table::Losses => self.ahead = true,
             _ => {}

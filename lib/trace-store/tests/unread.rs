@@ -4,7 +4,7 @@
 
 mod common;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::types::{Int32Type, Int64Type, TimestampNanosecondType};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
 use common::*;
@@ -72,9 +72,7 @@ fn lines(batch: &RecordBatch) -> Vec<String> {
                         column.as_primitive::<TimestampNanosecondType>().value(row).to_string()
                     }
                     DataType::Int64 => column.as_primitive::<Int64Type>().value(row).to_string(),
-                    DataType::UInt64 => column.as_primitive::<UInt64Type>().value(row).to_string(),
-                    DataType::UInt32 => column.as_primitive::<UInt32Type>().value(row).to_string(),
-                    DataType::UInt16 => column.as_primitive::<UInt16Type>().value(row).to_string(),
+                    DataType::Int32 => column.as_primitive::<Int32Type>().value(row).to_string(),
                     DataType::Utf8 => column.as_string::<i32>().value(row).to_owned(),
                     DataType::Binary => format!("{:?}", column.as_binary::<i32>().value(row)),
                     _ => {

@@ -3,14 +3,13 @@
 
 use crate::columns::ops::{Ops, has};
 use crate::columns::resolve::{Resolved, Sparse};
+use crate::ids::StreamId;
 use crate::ids::catalog::Catalog;
-use crate::ids::{ProcessId, StreamId};
 use crate::store::STEP_ROWS;
 use crate::store::merge::{BatchSlice, RowRef};
-use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt32Type, UInt64Type};
+use arrow_array::types::{ArrowPrimitiveType, Int32Type, Int64Type};
 use arrow_array::{
-    ArrayRef, DictionaryArray, Int64Array, PrimitiveArray, RecordBatch, TimestampNanosecondArray,
-    UInt16Array, UInt32Array, UInt64Array,
+    ArrayRef, DictionaryArray, Int32Array, Int64Array, PrimitiveArray, RecordBatch, TimestampNanosecondArray,
 };
 use arrow_buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
@@ -22,11 +21,11 @@ use std::sync::{Arc, LazyLock};
 /// Values that all rows of a source share.
 #[derive(Clone, Copy, Default)]
 struct Constants {
-    node: u32,
-    process: ProcessId,
-    pid: u32,
-    tid: u32,
-    stream: StreamId,
+    node: i32,
+    process: i64,
+    pid: i32,
+    tid: i32,
+    stream: i64,
 }
 
 /// Returns the events of a step as a record batch. `None` if the step has no event.
@@ -47,8 +46,8 @@ pub fn record_batch(
     let constants: Vec<Constants> = sources.iter().map(|source| constants(catalog, source.stream)).collect();
     let of_source = Gather { sources, order: &order };
 
-    let mut flags = of_source.column(|c| &c.flags);
-    flags.iter_mut().take(late).for_each(|f| *f |= flag::LATE);
+    let flags = of_source.column(|c| &c.flags).into_iter().zip(0..);
+    let flags = flags.map(|(flags, row)| i32::from(if row < late { flags | flag::LATE } else { flags }));
     let offsets = of_source.column(|c| &c.offset);
     let lengths = of_source.column(|c| &c.length);
     let present = |bit: u8, values: &[u64]| {
@@ -56,69 +55,74 @@ pub fn record_batch(
     };
     let (has_offset, has_length) = (present(has::OFFSET, &offsets), present(has::LENGTH, &lengths));
     let has_arg = present(has::ARG, &lengths);
-    let signed = |values: Vec<u64>| values.into_iter().map(|v| v as i64).collect::<Vec<i64>>();
-    let lengths = ScalarBuffer::from(signed(lengths));
-    let durations = of_source.column(|c| &c.duration).into_iter().map(|d| d.min(i64::MAX as u64) as i64);
+    let args = bits(lengths);
+    let lengths = at_most_greatest(args.clone(), &has_length);
+    let durations = at_most_greatest(bits(of_source.column(|c| &c.duration)), &BooleanBuffer::new_set(rows));
 
     let columns: Vec<ArrayRef> = vec![
         Arc::new(
             TimestampNanosecondArray::from_iter_values(order.iter().map(|at| at.time)).with_timezone("UTC"),
         ),
-        Arc::new(Int64Array::from_iter_values(durations)),
+        Arc::new(Int64Array::new(durations, None)),
         Arc::new(DictionaryArray::try_new(
-            UInt32Array::from(of_source.constant(&constants, |c| c.node)),
+            Int32Array::from(of_source.constant(&constants, |c| c.node)),
             catalog.node_names(),
         )?),
-        Arc::new(UInt64Array::from(of_source.constant(&constants, |c| c.process.0))),
-        Arc::new(UInt32Array::from(of_source.constant(&constants, |c| c.pid))),
-        Arc::new(UInt32Array::from(of_source.constant(&constants, |c| c.tid))),
+        Arc::new(Int64Array::from(of_source.constant(&constants, |c| c.process))),
+        Arc::new(Int32Array::from(of_source.constant(&constants, |c| c.pid))),
+        Arc::new(Int32Array::from(of_source.constant(&constants, |c| c.tid))),
         Arc::new(DictionaryArray::try_new(
-            UInt32Array::from_iter_values(facts.iter().map(|f| u32::from(f.layer))),
+            Int32Array::from_iter_values(facts.iter().map(|f| i32::from(f.layer))),
             ops.layers(),
         )?),
         Arc::new(DictionaryArray::try_new(
-            UInt32Array::from_iter_values(facts.iter().map(|f| u32::from(f.key))),
+            Int32Array::from_iter_values(facts.iter().map(|f| i32::from(f.key))),
             ops.names(),
         )?),
-        u64_where(files, |file| file != 0),
-        sparse(rows, files2),
-        u64_where(of_source.column(|c| &c.handle), |handle| handle != 0 && handle != NONE),
-        nullable::<Int64Type>(signed(offsets).into(), has_offset),
-        sparse_i64(rows, &words[word::OFFSET2]),
-        nullable::<Int64Type>(lengths.clone(), has_length),
-        nullable::<Int64Type>(lengths, has_arg),
+        ids_where(files, |file| file != 0),
+        sparse(rows, &files2, |file| Some(file as i64)),
+        // 0 and `NONE` are no handles; only a hostile producer has others that are no signed
+        // numbers.
+        ids_where(of_source.column(|c| &c.handle), |handle| handle != 0 && i64::try_from(handle).is_ok()),
+        nullable::<Int64Type>(bits(offsets), has_offset),
+        sparse(rows, &words[word::OFFSET2], |offset| Some(offset as i64)),
+        nullable::<Int64Type>(lengths, has_length),
+        nullable::<Int64Type>(args, has_arg),
         Arc::new(Int64Array::from(of_source.column(|c| &c.result))),
-        Arc::new(UInt16Array::from(flags)),
-        Arc::new(UInt64Array::from(of_source.constant(&constants, |c| c.stream.0))),
-        Arc::new(UInt64Array::from(of_source.column(|c| &c.attempt))),
-        Arc::new(UInt32Array::from(of_source.column(|c| &c.request))),
+        Arc::new(Int32Array::from_iter_values(flags)),
+        Arc::new(Int64Array::from(of_source.constant(&constants, |c| c.stream))),
+        // A session accepts only numbers that are signed ones.
+        Arc::new(Int64Array::new(bits(of_source.column(|c| &c.attempt)), None)),
+        Arc::new(Int64Array::from(of_source.column_of(|c| &c.request, i64::from))),
         {
-            let enclosing = of_source.column(|c| &c.enclosing);
+            let enclosing = of_source.column_of(|c| &c.enclosing, i64::from);
             let valid = BooleanBuffer::collect_bool(rows, |i| enclosing[i] != 0);
-            nullable::<UInt32Type>(enclosing.into(), valid)
+            nullable::<Int64Type>(enclosing.into(), valid)
         },
-        sparse_i64(rows, &words[word::CPU_TIME]),
+        sparse(rows, &words[word::CPU_TIME], |nanoseconds| i64::try_from(nanoseconds).ok()),
         half_word(rows, &words[word::CALLER], |caller| Some(caller as u32).filter(|tid| *tid != 0)),
-        half_word(rows, &words[word::CALLER], |caller| {
-            Some((caller >> 32) as u32).filter(|uid| *uid != Caller::UNKNOWN)
+        sparse(rows, &words[word::CALLER], |caller| {
+            Some((caller >> 32) as u32).filter(|uid| *uid != Caller::UNKNOWN).map(i64::from)
         }),
         half_word(rows, &words[word::COMMUNICATOR], |communicator| Some(communicator as u32)),
         half_word(rows, &words[word::COMMUNICATOR], |communicator| Some((communicator >> 32) as u32)),
-        sparse_i64(rows, &words[word::ETYPES]),
-        sparse_i64(rows, &words[word::TYPE_SIZE]),
-        sparse_i64(rows, &words[word::TYPE_EXTENT]),
+        sparse(rows, &words[word::ETYPES], |etypes| Some(etypes as i64)),
+        sparse(rows, &words[word::TYPE_SIZE], |bytes| i64::try_from(bytes).ok()),
+        sparse(rows, &words[word::TYPE_EXTENT], |bytes| Some(bytes as i64)),
     ];
     RecordBatch::try_new(schema::of(Table::Events), columns).map(Some)
 }
 
 fn constants(catalog: &Catalog, stream: StreamId) -> Constants {
     let process = catalog.streams.get(&stream).and_then(|s| Some((s, catalog.processes.get(&s.process)?)));
+    let stream = stream.0 as i64;
     process.map_or(Constants { stream, ..Constants::default() }, |(s, process)| Constants {
         // The number of a node is its key in the dictionary.
-        node: process.node.0 as u32,
-        process: process.id,
-        pid: process.key.pid,
-        tid: s.tid,
+        node: process.node.0 as i32,
+        process: process.id.0 as i64,
+        // The kernel has no greater ids; see the types of the side tables.
+        pid: i32::try_from(process.key.pid).unwrap_or(i32::MAX),
+        tid: i32::try_from(s.tid).unwrap_or(i32::MAX),
         stream,
     })
 }
@@ -130,15 +134,24 @@ struct Gather<'a> {
 
 impl Gather<'_> {
     fn column<V: Copy + PartialEq>(&self, of: impl Fn(&Columns) -> &Vec<V>) -> Vec<V> {
+        self.column_of(of, |value| value)
+    }
+
+    /// The same, of another type.
+    fn column_of<V: Copy + PartialEq, T: Copy>(
+        &self,
+        of: impl Fn(&Columns) -> &Vec<V>,
+        to: impl Fn(V) -> T,
+    ) -> Vec<T> {
         let columns: Vec<&[V]> = self.sources.iter().map(|source| of(&source.columns).as_slice()).collect();
         // Many columns have the same value in all rows: the comparison costs less than gathering,
         // and stops at the first row that differs.
         let taken = self.sources.iter().zip(&columns).map(|(s, column)| &column[s.start..s.start + s.len]);
         match columns.first().and_then(|column| column.get(self.sources[0].start)) {
             Some(first) if taken.into_iter().all(|taken| taken.iter().all(|v| v == first)) => {
-                vec![*first; self.order.len()]
+                vec![to(*first); self.order.len()]
             }
-            _ => self.order.iter().map(|at| columns[at.source as usize][at.row as usize]).collect(),
+            _ => self.order.iter().map(|at| to(columns[at.source as usize][at.row as usize])).collect(),
         }
     }
 
@@ -173,35 +186,43 @@ fn nullable<T: ArrowPrimitiveType>(values: ScalarBuffer<T::Native>, valid: Boole
     Arc::new(PrimitiveArray::<T>::new(values, nulls))
 }
 
-fn u64_where(values: Vec<u64>, is: impl Fn(u64) -> bool) -> ArrayRef {
-    let valid = BooleanBuffer::collect_bool(values.len(), |i| is(values[i]));
-    nullable::<UInt64Type>(values.into(), valid)
+/// The same bits as signed numbers. Nothing is copied.
+fn bits(values: Vec<u64>) -> ScalarBuffer<i64> {
+    let rows = values.len();
+    ScalarBuffer::new(Buffer::from_vec(values), 0, rows)
 }
 
-fn sparse(rows: usize, values: Sparse<u64>) -> ArrayRef {
-    if values.is_empty() {
-        return all_null::<UInt64Type>(rows);
+/// Replaces sizes above the greatest signed number by that: a program that passes an error code as
+/// size would otherwise have a negative one.
+fn at_most_greatest(values: ScalarBuffer<i64>, valid: &BooleanBuffer) -> ScalarBuffer<i64> {
+    if values.iter().fold(0, |all, value| all | value) >= 0 {
+        return values;
     }
-    let mut filled = vec![None; rows];
-    values.into_iter().for_each(|(row, value)| filled[row] = Some(value));
-    Arc::new(UInt64Array::from(filled))
+    let valid = valid.iter();
+    values.iter().zip(valid).map(|(v, valid)| if valid && *v < 0 { i64::MAX } else { *v }).collect()
 }
 
-fn sparse_i64(rows: usize, values: &Sparse<u64>) -> ArrayRef {
+fn ids_where(values: Vec<u64>, is: impl Fn(u64) -> bool) -> ArrayRef {
+    let valid = BooleanBuffer::collect_bool(values.len(), |i| is(values[i]));
+    nullable::<Int64Type>(bits(values), valid)
+}
+
+/// Column of the values that few rows have; others are null.
+fn sparse(rows: usize, values: &Sparse<u64>, of: impl Fn(u64) -> Option<i64>) -> ArrayRef {
     if values.is_empty() {
         return all_null::<Int64Type>(rows);
     }
     let mut filled = vec![None; rows];
-    values.iter().for_each(|(row, value)| filled[*row] = Some(*value as i64));
+    values.iter().for_each(|(row, value)| filled[*row] = of(*value));
     Arc::new(Int64Array::from(filled))
 }
 
-/// Column of one of the two numbers in a word.
+/// Column of one of the two numbers in a word. Numbers that no thread and no rank has are null.
 fn half_word(rows: usize, words: &Sparse<u64>, of: impl Fn(u64) -> Option<u32>) -> ArrayRef {
     if words.is_empty() {
-        return all_null::<UInt32Type>(rows);
+        return all_null::<Int32Type>(rows);
     }
     let mut filled = vec![None; rows];
-    words.iter().for_each(|(row, word)| filled[*row] = of(*word));
-    Arc::new(UInt32Array::from(filled))
+    words.iter().for_each(|(row, word)| filled[*row] = of(*word).and_then(|half| i32::try_from(half).ok()));
+    Arc::new(Int32Array::from(filled))
 }

@@ -162,7 +162,7 @@ pub fn processes(rows: &[ProcessRow]) -> Result<RecordBatch, ArrowError> {
         optional_text(rows, |r| r.cgroup.as_deref()),
         optional_text(rows, |r| r.block_sizes.as_deref()),
     ];
-    RecordBatch::try_new(schema::of(Table::Processes), columns)
+    schema::batch(Table::Processes, columns)
 }
 
 /// Returns rows of `threads`.
@@ -180,7 +180,7 @@ pub fn threads(rows: &[ThreadRow]) -> Result<RecordBatch, ArrowError> {
         u32s(rows, |r| r.incarnation),
         text(rows, |r| &r.comm),
     ];
-    RecordBatch::try_new(schema::of(Table::Threads), columns)
+    schema::batch(Table::Threads, columns)
 }
 
 /// Returns rows of `files`; `name` returns the name of a node.
@@ -201,7 +201,7 @@ pub fn files<'a>(
         Arc::new(UInt64Array::from_iter(rows.iter().map(|r| r.record.map(|record| record.attempt)))),
         Arc::new(UInt64Array::from_iter(rows.iter().map(|r| r.record.map(|record| record.handle)))),
     ];
-    RecordBatch::try_new(schema::of(Table::Files), columns)
+    schema::batch(Table::Files, columns)
 }
 
 /// Returns rows of `losses`.
@@ -219,7 +219,7 @@ pub fn losses(rows: &[LossRow]) -> Result<RecordBatch, ArrowError> {
         Arc::new(UInt64Array::from_iter(rows.iter().map(|r| r.range.map(|(first, _)| first)))),
         Arc::new(UInt64Array::from_iter(rows.iter().map(|r| r.range.map(|(_, last)| last)))),
     ];
-    RecordBatch::try_new(schema::of(Table::Losses), columns)
+    schema::batch(Table::Losses, columns)
 }
 
 /// A row of `devices`.
@@ -274,7 +274,7 @@ pub fn devices(rows: &[DeviceRow]) -> Result<RecordBatch, ArrowError> {
         text(rows, |r| &r.boot),
         u64s(rows, |r| r.uptime),
     ];
-    RecordBatch::try_new(schema::of(Table::Devices), columns)
+    schema::batch(Table::Devices, columns)
 }
 
 /// Returns rows of `clocks` about one node.
@@ -295,7 +295,7 @@ pub fn clocks(node: &str, rows: &[Correction]) -> Result<RecordBatch, ArrowError
         text(rows, |r| r.reason.name()),
         i64s(|r| r.estimated_error),
     ];
-    RecordBatch::try_new(schema::of(Table::Clocks), columns)
+    schema::batch(Table::Clocks, columns)
 }
 
 fn u64s<R>(rows: &[R], value: impl Fn(&R) -> u64) -> ArrayRef {

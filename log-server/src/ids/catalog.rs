@@ -12,6 +12,7 @@ use crate::ids::{NodeId, ProcessId, StreamId};
 use crate::store::merge::{EndedStream, Gap};
 use arrow_array::ArrayRef;
 use miot_proto::wire::{self, ProcessKey, ProcessLoss};
+use miot_trace_store::ids::first;
 use miot_trace_store::{IdMap, KnownIds, RecoveredTrace};
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -176,9 +177,9 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Creates the catalog of a trace; of a new trace if `recovered` is `None`.
+    /// Creates the catalog of a trace of this partition; of a new trace if `recovered` is `None`.
     #[must_use]
-    pub fn new(recovered: Option<&RecoveredTrace>) -> Catalog {
+    pub fn new(partition: u16, recovered: Option<&RecoveredTrace>) -> Catalog {
         let mut catalog = Catalog {
             nodes: Vec::new(),
             names: NameDictionary::default(),
@@ -189,9 +190,9 @@ impl Catalog {
             ended: VecDeque::new(),
             ended_streams: VecDeque::new(),
             limit: usize::MAX,
-            next_process: 1,
-            next_stream: 1,
-            next_file: 1,
+            next_process: first(partition),
+            next_stream: first(partition),
+            next_file: first(partition),
         };
         if let Some(recovered) = recovered {
             catalog.recover(recovered);
@@ -536,7 +537,7 @@ mod tests {
 
     #[test]
     fn open_processes_and_streams_of_a_node_are_limited() {
-        let mut catalog = Catalog::new(None);
+        let mut catalog = Catalog::new(0, None);
         catalog.set_limit(2);
         let (a, b) = (catalog.node("a").unwrap(), catalog.node("b").unwrap());
         for node in [a, b] {
@@ -564,7 +565,7 @@ mod tests {
 
     #[test]
     fn old_ended_streams_of_a_process_are_removed() {
-        let mut catalog = Catalog::new(None);
+        let mut catalog = Catalog::new(0, None);
         let node = catalog.node("a").unwrap();
         catalog.define_process(node, &process(1)).unwrap();
         let mut first = StreamId(0);

@@ -54,7 +54,7 @@ fn read_losses(batch: &RecordBatch, catalog: &mut Catalog) {
     else {
         return;
     };
-    for (row, ((process, stream), first)) in processes.iter().zip(streams).zip(firsts).enumerate() {
+    for (row, ((process, stream), first)) in processes.iter().zip(&streams).zip(&firsts).enumerate() {
         if first.is_none() {
             let (process, stream) = (process.map(ProcessId), stream.map(StreamId));
             catalog.add_reported_loss(process, stream, places.value(row), counts.value(row));

@@ -20,7 +20,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use miot_proto::op::{self, Layer};
 use miot_proto::wire::{MAX_FRAME, Message};
 use miot_trace_store::rows::Joiner;
-use miot_trace_store::schema::NameKey;
+use miot_trace_store::schema::{NameKey, column};
 use miot_trace_store::{Reader, Table};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -145,7 +145,7 @@ impl RowFilter {
         keep_named(&self.ops, rows, "op", &mut keep);
         keep_named(&self.nodes, rows, "node", &mut keep);
         if !self.pids.is_empty()
-            && let Some(pids) = rows.column_by_name("pid").and_then(|c| c.as_primitive_opt::<UInt32Type>())
+            && let Some(pids) = column::<UInt32Type>(rows, "pid")
         {
             keep.iter_mut().zip(pids.values()).for_each(|(keep, pid)| *keep &= self.pids.contains(pid));
         }
@@ -169,7 +169,7 @@ impl RowFilter {
             self.matches.clear();
         }
         let columns = [("file", "path"), ("file2", "path2")].map(|(id, path)| {
-            let ids = rows.column_by_name(id).and_then(|c| c.as_primitive_opt::<UInt64Type>());
+            let ids = column::<UInt64Type>(rows, id);
             ids.zip(rows.column_by_name(path).and_then(|c| c.as_string_opt::<i32>()))
         });
         for (row, keep) in keep.iter_mut().enumerate().filter(|(_, keep)| **keep) {

@@ -5,6 +5,7 @@ use miot_daemon::settings;
 use miot_proto::units;
 use miot_proto::wire::{DEFAULT_PORT, MAX_FRAME};
 use miot_tls::{Files, is_loopback};
+use miot_trace_store::ids::MAX_PARTITION;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,6 +49,10 @@ pub struct Config {
     /// Trace directory: created if it does not exist, continued if it does. Default:
     /// `/var/lib/miot/trace`.
     pub trace: PathBuf,
+    /// Partition of the ids of processes, streams and files: 0 to 1023. Several log-servers whose
+    /// traces are read as one table have different ones. A trace is continued only with the
+    /// partition that it was begun with. Default: 0.
+    pub partition: u16,
     /// User to switch to when started as root, once the server listens; all capabilities are
     /// dropped. Default: none.
     pub user: Option<String>,
@@ -129,6 +134,7 @@ impl Default for Config {
             tls_authority: None,
             user: None,
             trace: PathBuf::from("/var/lib/miot/trace"),
+            partition: 0,
             silent_after: Duration::from_secs(5),
             clock_uncertainty: Duration::from_millis(10),
             memory: 512 << 20,
@@ -187,6 +193,9 @@ impl Config {
         if let Some(http) = &self.http {
             let checked = miot_daemon::http::check(http, Some(self.tls()?.is_some()), self.allow_insecure);
             checked.map_err(|error| Error::Config(format!("http: {error}")))?;
+        }
+        if self.partition > MAX_PARTITION {
+            return fail(format!("partition: {} is too much, at most {MAX_PARTITION}", self.partition));
         }
         if self.memory < 2 * MAX_FRAME as u64 {
             return fail(format!(
@@ -282,6 +291,7 @@ impl Config {
             seal_after: self.seal_after,
             keep_bytes: (self.keep_bytes > 0).then_some(self.keep_bytes),
             keep_for: (!self.keep_for.is_zero()).then_some(self.keep_for),
+            partition: self.partition,
         }
     }
 }

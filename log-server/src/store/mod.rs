@@ -187,7 +187,7 @@ impl Store {
         let now = Instant::now();
         let settings = Settings::new(Arc::clone(&shared.tuning));
         let config = &settings.config;
-        let mut catalog = Catalog::new(recovered);
+        let mut catalog = Catalog::new(config.partition, recovered);
         catalog.set_limit(config.node_streams);
         let history = match recovered {
             Some(recovered) => History::read(&config.trace, recovered, &mut catalog)?,

@@ -5,7 +5,7 @@ pub mod daemon;
 pub mod random;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt64Type};
+use arrow_array::types::{Int32Type, Int64Type, TimestampNanosecondType, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use miot_log_server::{Config, Error, LogServer, RunSummary};
 use miot_proto::batch::Columns;
@@ -17,7 +17,7 @@ use miot_proto::wire::{
     self, FRAME_HEADER, GREETING, MAX_FRAME, Message, Process, ProcessKey, ProcessLoss, Role, Stream,
     StreamEnd, StreamKey, VERSION,
 };
-use miot_trace_store::schema::NameKey;
+use miot_trace_store::schema::{self, NameKey};
 use miot_trace_store::{Options, Reader, Table, Writer, fsck};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -185,7 +185,7 @@ impl Trace {
     pub fn records(&self) -> Vec<(u64, u64)> {
         let mut out = Vec::new();
         for batch in Reader::open(&self.dir).unwrap().table(Table::Files).unwrap() {
-            out.extend(u64s(&batch, "stream").iter().zip(u64s(&batch, "seq")).filter_map(|(s, n)| s.zip(n)));
+            out.extend(u64s(&batch, "stream").iter().zip(&u64s(&batch, "seq")).filter_map(|(s, n)| s.zip(n)));
         }
         out
     }
@@ -205,8 +205,8 @@ impl Trace {
     }
 }
 
-fn u64s<'a>(batch: &'a RecordBatch, name: &str) -> &'a arrow_array::UInt64Array {
-    batch.column_by_name(name).unwrap().as_primitive::<UInt64Type>()
+fn u64s(batch: &RecordBatch, name: &str) -> arrow_array::UInt64Array {
+    schema::column::<UInt64Type>(batch, name).unwrap()
 }
 
 pub fn rows(batch: &RecordBatch) -> Vec<TraceRow> {
@@ -231,7 +231,7 @@ pub fn rows(batch: &RecordBatch) -> Vec<TraceRow> {
             path2: text("path2", i),
             offset: offset.is_valid(i).then(|| offset.value(i)),
             result: column("result").as_primitive::<Int64Type>().value(i),
-            flags: column("flags").as_primitive::<UInt16Type>().value(i),
+            flags: column("flags").as_primitive::<Int32Type>().value(i) as u16,
         })
         .collect()
 }

@@ -30,13 +30,14 @@ pub(super) fn task(source: &Source) -> anyhow::Result<ReplayTask> {
     let mut names = EventNames::default();
     for batch in source.scan(&reader, &[COLUMNS, &["offset2"]].concat())? {
         let batch = batch?;
-        let offsets2: Option<&PrimitiveArray<Int64Type>> = column(&batch, "offset2");
+        let offsets2: Option<PrimitiveArray<Int64Type>> = column(&batch, "offset2");
         let Some(events) = Events::of(&batch, &mut names) else { continue };
         for (row, event) in events.enumerate().filter(|(_, event)| is_of_libc(event)) {
             if event.enclosing.is_some_and(|parent| within.contains(&(event.stream, parent))) {
                 continue;
             }
-            let offset2 = offsets2.filter(|column| column.is_valid(row)).map(|column| column.value(row));
+            let offset2 =
+                offsets2.as_ref().filter(|column| column.is_valid(row)).map(|column| column.value(row));
             let Some(step) = steps.of(&event, offset2) else { continue };
             let unknown =
                 TracedProcess { process: event.process, pid: event.pid, ..TracedProcess::default() };

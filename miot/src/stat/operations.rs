@@ -4,7 +4,6 @@ use super::by::{Options, ROWS};
 use crate::source::Source;
 use crate::summary::bytes;
 use anyhow::Context as _;
-use arrow_array::cast::AsArray as _;
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array as _, BooleanArray, RecordBatch};
 use miot_trace_analysis::Summary;
@@ -61,7 +60,7 @@ fn chosen(batch: RecordBatch, settings: &Settings) -> anyhow::Result<RecordBatch
     let mut batch = batch;
     for (column, wanted) in [("process", &settings.processes), ("file", &settings.files)] {
         let Some(wanted) = wanted else { continue };
-        let ids = batch.column_by_name(column).and_then(|ids| ids.as_primitive_opt::<UInt64Type>());
+        let ids = miot_trace_store::schema::column::<UInt64Type>(&batch, column);
         let ids = ids.with_context(|| format!("the events have no column {column}"))?;
         let is_wanted = (0..ids.len()).map(|row| Some(ids.is_valid(row) && wanted.contains(&ids.value(row))));
         let mask: BooleanArray = is_wanted.collect();

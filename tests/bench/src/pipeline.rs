@@ -12,7 +12,7 @@ use crate::lttng::{self, Lttng, To};
 use crate::process;
 use crate::worker::{self, Worker};
 use anyhow::{Result, ensure};
-use miot_trace_store::{Reader, Table};
+use miot_trace_store::{Reader, Table, schema};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -31,15 +31,8 @@ pub(crate) fn count(trace: &Path) -> Result<Rows> {
         .table(Table::Losses)?
         .iter()
         .filter_map(|batch| {
-            use arrow_array::{cast::AsArray, types::UInt64Type};
-            Some(
-                batch
-                    .column_by_name("count")?
-                    .as_primitive_opt::<UInt64Type>()?
-                    .iter()
-                    .flatten()
-                    .sum::<u64>(),
-            )
+            let counts = schema::column::<arrow_array::types::UInt64Type>(batch, "count")?;
+            Some(counts.iter().flatten().sum::<u64>())
         })
         .sum();
     Ok(Rows { events: reader.count(Table::Events)?.values().sum(), lost })

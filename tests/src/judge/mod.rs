@@ -26,12 +26,10 @@ pub use order::{Key, Order};
 
 use crate::victim::{LIVES, handle, offset, path};
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{
-    ArrowPrimitiveType, Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type,
-};
+use arrow_array::types::{ArrowPrimitiveType, Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
 use arrow_array::{Array as _, PrimitiveArray, RecordBatch};
 use miot_proto::event::flag;
-use miot_trace_store::schema::NameKey;
+use miot_trace_store::schema::{self, NameKey};
 use miot_trace_store::{FileNames, Reader, Table, fsck};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -193,17 +191,19 @@ impl Judge<'_> {
     }
 
     fn rows(&mut self, batch: &RecordBatch, files: &FileNames, order: &mut Order) {
-        let times: &PrimitiveArray<TimestampNanosecondType> = primitive(batch, "time");
+        let times: PrimitiveArray<TimestampNanosecondType> = primitive(batch, "time");
         let (ids, seqs, paths) = (unsigned(batch, "stream"), unsigned(batch, "seq"), unsigned(batch, "file"));
         let (handles, processes) = (unsigned(batch, "handle"), unsigned(batch, "process"));
         let [offsets, lengths, results] =
             ["offset", "length", "result"].map(|name| primitive::<Int64Type>(batch, name));
-        let (flags, pids) = (primitive::<UInt16Type>(batch, "flags"), pids(batch));
+        let (flags, pids) = (primitive::<UInt32Type>(batch, "flags"), pids(batch));
         let nodes = Nodes::of(batch);
         for row in 0..batch.num_rows() {
             let (id, seq) = (ids.value(row), seqs.value(row));
-            let (cut_off, late) =
-                (flags.value(row) & flag::INTERRUPTED != 0, flags.value(row) & flag::LATE != 0);
+            let (cut_off, late) = (
+                flags.value(row) & u32::from(flag::INTERRUPTED) != 0,
+                flags.value(row) & u32::from(flag::LATE) != 0,
+            );
             order.row((times.value(row), id, seq), late);
             let at = || format!("stream {id}, attempt {seq}");
             let stream = self.streams.get_mut(&id).unwrap_or_else(|| panic!("{}: no such stream", at()));
@@ -408,12 +408,12 @@ pub fn placed(trace: &Path) -> Vec<Placed> {
     let reader = Reader::open(trace).unwrap_or_else(|e| panic!("{e}"));
     let mut all = Vec::new();
     for batch in reader.events().map(read) {
-        let times: &PrimitiveArray<TimestampNanosecondType> = primitive(&batch, "time");
+        let times: PrimitiveArray<TimestampNanosecondType> = primitive(&batch, "time");
         let (ids, seqs) = (unsigned(&batch, "stream"), unsigned(&batch, "seq"));
-        let (flags, nodes) = (primitive::<UInt16Type>(&batch, "flags"), Nodes::of(&batch));
+        let (flags, nodes) = (primitive::<UInt32Type>(&batch, "flags"), Nodes::of(&batch));
         all.extend((0..batch.num_rows()).map(|row| Placed {
             key: (times.value(row), ids.value(row), seqs.value(row)),
-            late: flags.value(row) & flag::LATE != 0,
+            late: flags.value(row) & u32::from(flag::LATE) != 0,
             node: nodes.name(row).to_owned(),
         }));
     }
@@ -445,15 +445,15 @@ fn column<'a>(batch: &'a RecordBatch, name: &str) -> &'a arrow_array::ArrayRef {
     batch.column_by_name(name).unwrap_or_else(|| panic!("no column {name}"))
 }
 
-fn primitive<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> &'a PrimitiveArray<T> {
-    column(batch, name).as_primitive::<T>()
+fn primitive<T: ArrowPrimitiveType>(batch: &RecordBatch, name: &str) -> PrimitiveArray<T> {
+    schema::column(batch, name).unwrap_or_else(|| panic!("no column {name} of this type"))
 }
 
-fn unsigned<'a>(batch: &'a RecordBatch, name: &str) -> &'a arrow_array::UInt64Array {
+fn unsigned(batch: &RecordBatch, name: &str) -> arrow_array::UInt64Array {
     primitive::<UInt64Type>(batch, name)
 }
 
-fn pids(batch: &RecordBatch) -> &arrow_array::UInt32Array {
+fn pids(batch: &RecordBatch) -> arrow_array::UInt32Array {
     primitive::<UInt32Type>(batch, "pid")
 }
 

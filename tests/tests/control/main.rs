@@ -72,7 +72,7 @@ struct Loss {
 fn losses(trace: &Path) -> Vec<Loss> {
     let mut losses = Vec::new();
     for batch in Reader::open(trace).unwrap().table(Table::Losses).unwrap() {
-        let number = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<UInt64Type>();
+        let number = |name: &str| miot_trace_store::schema::column::<UInt64Type>(&batch, name).unwrap();
         let (stream, count) = (number("stream"), number("count"));
         let (first, last) = (number("first_seq"), number("last_seq"));
         let places = batch.column_by_name("place").unwrap().as_string::<i32>();

@@ -58,8 +58,8 @@ fn judge(trace: &Path, plan: &Plan, acked: usize, what: &str) {
     let mut found: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     for batch in reader.rows().unwrap() {
         let batch = batch.unwrap();
-        let tids = batch.column_by_name("tid").unwrap().as_primitive::<UInt32Type>();
-        let seqs = batch.column_by_name("seq").unwrap().as_primitive::<UInt64Type>();
+        let tids = miot_trace_store::schema::column::<UInt32Type>(&batch, "tid").unwrap();
+        let seqs = miot_trace_store::schema::column::<UInt64Type>(&batch, "seq").unwrap();
         let paths = batch.column_by_name("path").unwrap().as_string::<i32>();
         for row in 0..batch.num_rows() {
             let (tid, seq) = (tids.value(row), seqs.value(row));

@@ -73,11 +73,11 @@ fn invalid_trace_is_reported() {
     fails(&ask(&place.join("nowhere"), "SELECT 1"), 1, &["is not a MIOT trace: there is no such directory"]);
     let trace = small("newer");
     let manifest = fs::read_to_string(trace.join(MANIFEST)).unwrap();
-    fs::write(trace.join(MANIFEST), manifest.replace("\"schema\":2", "\"schema\":99")).unwrap();
+    fs::write(trace.join(MANIFEST), manifest.replace("\"schema\":3", "\"schema\":99")).unwrap();
     fails(
         &ask(&trace, "SELECT 1"),
         1,
-        &["has trace schema 99, this program reads schemas up to 2: upgrade MIOT"],
+        &["has trace schema 99, this program reads schemas up to 3: upgrade MIOT"],
     );
 }
 

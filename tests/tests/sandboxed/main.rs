@@ -41,7 +41,7 @@ impl SandboxDirs {
 fn losses(trace: &Path) -> HashMap<String, u64> {
     let mut lost = HashMap::new();
     for batch in Reader::open(trace).unwrap().table(Table::Losses).unwrap() {
-        let counts = batch.column_by_name("count").unwrap().as_primitive::<UInt64Type>();
+        let counts = miot_trace_store::schema::column::<UInt64Type>(&batch, "count").unwrap();
         let places = batch.column_by_name("place").unwrap().as_string::<i32>();
         for row in 0..batch.num_rows() {
             *lost.entry(places.value(row).to_owned()).or_default() += counts.value(row);

@@ -8,7 +8,7 @@ use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTable
 use datafusion::error::{DataFusionError, Result};
 use datafusion::prelude::{SessionContext, col};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use miot_trace_store::Table;
+use miot_trace_store::{Table, schema};
 use object_store::ObjectStoreExt as _;
 use std::sync::Arc;
 use url::Url;
@@ -60,13 +60,10 @@ fn damaged(path: &ListingTableUrl, reason: &str) -> DataFusionError {
     DataFusionError::Execution(format!("{path} is damaged: {reason}; `miot fsck` reports further damage"))
 }
 
-/// Returns whether the types are equal, or both are dictionaries of names. An earlier version wrote
-/// narrower keys.
+/// Returns whether the types are equal, or an earlier version had the type `found`, which the
+/// engine converts.
 fn is_alike(found: &DataType, wanted: &DataType) -> bool {
-    match (found, wanted) {
-        (DataType::Dictionary(_, found), DataType::Dictionary(_, wanted)) => found == wanted,
-        _ => found == wanted,
-    }
+    found == wanted || schema::is_earlier_name(&found.to_string(), &wanted.to_string())
 }
 
 /// The columns of a file differ from those of its table.

@@ -3,6 +3,7 @@
 use crate::{column, text};
 use arrow_array::types::{UInt32Type, UInt64Type};
 use arrow_array::{Array as _, RecordBatch, StringArray};
+use miot_trace_events::columns::narrow;
 use miot_trace_store::FileNames;
 use std::collections::HashMap;
 
@@ -62,7 +63,8 @@ impl Processes {
 
     fn add(&mut self, batch: &RecordBatch) -> Option<()> {
         let ids = column::<UInt64Type>(batch, "process")?;
-        let [pid, uid, rank] = ["pid", "uid", "rank"].map(|name| column::<UInt32Type>(batch, name));
+        let [pid, rank] = ["pid", "rank"].map(|name| column::<UInt32Type>(batch, name));
+        let uid = column::<UInt64Type>(batch, "uid");
         let [node, exe, job, system, step, user] =
             ["node", "exe", "job", "job_system", "job_step", "user"].map(|name| text(batch, name));
         let texts = &mut self.texts;
@@ -73,9 +75,9 @@ impl Processes {
             };
             let command = exe.map_or("", |exe| exe.value(row));
             let process = Process {
-                pid: pid.map_or(0, |pid| pid.value(row)),
-                uid: uid.map_or(0, |uid| uid.value(row)),
-                rank: rank.filter(|rank| rank.is_valid(row)).map(|rank| rank.value(row)),
+                pid: pid.as_ref().map_or(0, |pid| pid.value(row)),
+                uid: uid.as_ref().map_or(0, |uid| narrow(uid.value(row))),
+                rank: rank.as_ref().filter(|rank| rank.is_valid(row)).map(|rank| rank.value(row)),
                 node: value(node, texts),
                 system: value(system, texts),
                 job: value(job, texts),

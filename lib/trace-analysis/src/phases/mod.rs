@@ -164,13 +164,12 @@ impl<'a> Phases<'a> {
             else {
                 continue;
             };
-            let started =
-                column::<arrow_array::types::TimestampNanosecondType>(batch, "started").map(|c| c.values());
+            let started = column::<arrow_array::types::TimestampNanosecondType>(batch, "started");
             for row in 0..batch.num_rows() {
                 let word = |name| text(batch, name).map_or_else(String::new, |c| c.value(row).to_owned());
                 let it = ProcessInfo {
                     rank: ranks.is_valid(row).then(|| ranks.value(row)),
-                    started: started.map_or(0, |started| started[row]),
+                    started: started.as_ref().map_or(0, |started| started.value(row)),
                     node: word("node"),
                     cmdline: word("cmdline"),
                 };
@@ -213,9 +212,9 @@ impl<'a> Phases<'a> {
         for (row, event) in events.enumerate() {
             let more = More {
                 size: communicators.is_valid(row).then(|| u64::from(communicators.value(row))),
-                etypes: value(etypes, row),
-                type_size: value(sizes, row),
-                type_extent: value(extents, row),
+                etypes: value(&etypes, row),
+                type_size: value(&sizes, row),
+                type_extent: value(&extents, row),
             };
             self.event(&event, more);
         }

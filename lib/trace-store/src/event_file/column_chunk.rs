@@ -4,7 +4,7 @@ use super::dictionary::Dictionary;
 use super::{delta, hybrid};
 use crate::schema::NameKey;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::types::{Int32Type, Int64Type, TimestampNanosecondType};
 use arrow_array::{Array, ArrayRef, StringArray};
 use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
@@ -444,7 +444,7 @@ impl Chunk {
 }
 
 /// Returns the keys of a column of names, and the names by key.
-fn keys_and_names(rows: &ArrayRef) -> Option<(&[u32], &StringArray)> {
+fn keys_and_names(rows: &ArrayRef) -> Option<(&[i32], &StringArray)> {
     let array = rows.as_dictionary_opt::<NameKey>()?;
     Some((array.keys().values(), array.values().as_string_opt()?))
 }
@@ -480,32 +480,24 @@ fn numbers<'a>(rows: &'a ArrayRef, nulls: Option<&NullBuffer>, wide: &'a mut Vec
             Some(nulls) => only_valid(nulls, wide, |row| words[row]),
         });
     }
-    if let Some(array) = rows.as_primitive_opt::<UInt32Type>() {
-        let values = array.values();
-        return Ok(match nulls {
-            None => widen(values, wide),
-            Some(nulls) => only_valid(nulls, wide, |row| u64::from(values[row])),
-        });
-    }
-    let array =
-        rows.as_primitive_opt::<UInt16Type>().filter(|_| nulls.is_none()).ok_or_else(|| unsupported(rows))?;
-    Ok(widen(array.values(), wide))
+    let values = rows.as_primitive_opt::<Int32Type>().ok_or_else(|| unsupported(rows))?.values();
+    Ok(match nulls {
+        None => widen(values, wide),
+        Some(nulls) => only_valid(nulls, wide, |row| i64::from(values[row]) as u64),
+    })
 }
 
 fn words(rows: &ArrayRef) -> Option<&[u64]> {
-    let buffer = if let Some(array) = rows.as_primitive_opt::<UInt64Type>() {
-        array.values().inner()
-    } else if let Some(array) = rows.as_primitive_opt::<Int64Type>() {
-        array.values().inner()
-    } else {
-        rows.as_primitive_opt::<TimestampNanosecondType>()?.values().inner()
+    let buffer = match rows.as_primitive_opt::<Int64Type>() {
+        Some(array) => array.values().inner(),
+        None => rows.as_primitive_opt::<TimestampNanosecondType>()?.values().inner(),
     };
     Some(buffer.typed_data())
 }
 
-fn widen<'a, V: Copy + Into<u64>>(values: &[V], wide: &'a mut Vec<u64>) -> &'a [u64] {
+fn widen<'a>(values: &[i32], wide: &'a mut Vec<u64>) -> &'a [u64] {
     wide.clear();
-    wide.extend(values.iter().map(|value| (*value).into()));
+    wide.extend(values.iter().map(|value| i64::from(*value) as u64));
     wide
 }
 

@@ -84,7 +84,7 @@ impl Counts {
                 self.add_ids(2, batch, "file");
                 let [streams, seqs] = ["stream", "seq"].map(|name| column::<UInt64Type>(batch, name));
                 let (Some(streams), Some(seqs)) = (streams, seqs) else { return };
-                for (stream, seq) in streams.iter().zip(seqs) {
+                for (stream, seq) in streams.iter().zip(&seqs) {
                     if let (Some(stream), Some(seq)) = (stream, seq) {
                         self.add_span(stream, seq, seq, 0);
                     }

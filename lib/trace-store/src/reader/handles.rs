@@ -82,16 +82,16 @@ impl Reader {
 }
 
 /// The rows of a batch of events that opened their handle.
-struct OpeningRows<'a> {
+struct OpeningRows {
     layers: Vec<usize>,
     ops: Vec<usize>,
     /// By layer, then by operation.
     opens: Vec<Vec<bool>>,
-    results: &'a PrimitiveArray<Int64Type>,
+    results: PrimitiveArray<Int64Type>,
 }
 
-impl<'a> OpeningRows<'a> {
-    fn of(batch: &'a RecordBatch, opens: &impl Fn(&str, &str) -> bool) -> Option<OpeningRows<'a>> {
+impl OpeningRows {
+    fn of(batch: &RecordBatch, opens: &impl Fn(&str, &str) -> bool) -> Option<OpeningRows> {
         let names = |name| {
             let column = batch.column_by_name(name)?.as_any_dictionary_opt()?;
             Some((column.normalized_keys(), column.values().as_string_opt::<i32>()?))

@@ -2,12 +2,15 @@
 
 use super::Repair;
 use crate::error::Error;
+use crate::ids;
 use crate::layout::{LEDGER, LIVE};
 use crate::live::LiveReader;
 use crate::manifest::{LedgerCoverage, MANIFEST, Manifest};
-use crate::parquet_file;
+use crate::parquet_file::{self, Batches};
 use crate::quarantine;
-use crate::schema::Table;
+use crate::schema::{Table, column};
+use arrow_array::RecordBatch;
+use arrow_array::types::UInt64Type;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -28,10 +31,34 @@ impl Repair {
         let counted = live.first().into_iter().chain(sealed.first()).min();
         let reason = "before its ledger begins".to_owned();
         let counted = counted.map(|from| LedgerCoverage { from: *from, reason });
-        Manifest { created, counted, ..Manifest::new() }.write(dir)?;
+        Manifest { created, counted, ..Manifest::new(self.partition()?) }.write(dir)?;
         let text = format!("a new manifest was written, with the time of the oldest file: {error}");
         self.add(None, text, None);
         Ok(())
+    }
+
+    /// Returns the partition of the trace, which the ids of its processes have; 0 without
+    /// processes.
+    fn partition(&self) -> Result<u16, Error> {
+        let parts = self.layout.parts()?;
+        let carried = (parts.first > 0).then(|| self.layout.carried(Table::Processes, parts.first));
+        let sealed = parts.sides.iter().map(|part| self.layout.sealed(Table::Processes, *part));
+        for path in carried.into_iter().chain(sealed) {
+            let Ok(mut batches) = Batches::all(Table::Processes, &path) else { continue };
+            if let Some(partition) = batches.find_map(|batch| partition_of_rows(&batch.ok()?)) {
+                return Ok(partition);
+            }
+        }
+        for part in &parts.live {
+            let path = self.layout.live(Table::Processes, *part);
+            let Some(mut live) = LiveReader::open(Table::Processes, &path)? else { continue };
+            while let Ok(Some(batch)) = live.next_batch() {
+                if let Some(partition) = partition_of_rows(&batch) {
+                    return Ok(partition);
+                }
+            }
+        }
+        Ok(0)
     }
 
     /// Returns the creation time of the trace, if all files in the directory belong to one.
@@ -64,4 +91,9 @@ impl Repair {
         let times = files.iter().filter_map(|file| fs::metadata(file).ok()?.modified().ok());
         Ok(times.min().and_then(|time| jiff::Timestamp::try_from(time).ok()))
     }
+}
+
+fn partition_of_rows(processes: &RecordBatch) -> Option<u16> {
+    let ids = column::<UInt64Type>(processes, "process")?;
+    ids::partition_of(*ids.values().first()?)
 }

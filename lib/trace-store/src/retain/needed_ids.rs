@@ -59,7 +59,7 @@ impl NeededIds {
                 let batch = batch?;
                 let [streams, processes] = names.map(|name| column::<UInt64Type>(&batch, name));
                 let (Some(streams), Some(processes)) = (streams, processes) else { continue };
-                for (stream, process) in streams.iter().zip(processes) {
+                for (stream, process) in streams.iter().zip(&processes) {
                     self.processes.extend(process);
                     self.streams.extend(stream.filter(|_| table == Table::Losses));
                     if let (Table::Threads, Some(stream), Some(process)) = (table, stream, process) {
@@ -85,7 +85,7 @@ impl NeededIds {
                     let batch = batch?;
                     for name in ["file", "file2"] {
                         let files = column::<UInt64Type>(&batch, name);
-                        self.files.extend(files.into_iter().flat_map(|files| files.iter().flatten()));
+                        self.files.extend(files.iter().flat_map(|files| files.iter().flatten()));
                     }
                 }
             }

@@ -79,7 +79,7 @@ fn losses(batch: &RecordBatch, needs: &NeededIds, removed: &mut RemovedParts) ->
     else {
         return vec![false; batch.num_rows()];
     };
-    let rows = process.iter().zip(stream).zip(last).enumerate();
+    let rows = process.iter().zip(&stream).zip(&last).enumerate();
     rows.map(|(row, ((process, stream), last))| {
         let keep = needs.loss(process, stream, last);
         if !keep {
@@ -197,7 +197,7 @@ fn files(batches: &[RecordBatch], needs: &NeededIds) -> Result<Vec<RecordBatch>,
     for (name, values) in [("stream", streams), ("seq", vec![None; order.len()]), ("handle", handles)] {
         columns[schema.index_of(name)?] = Arc::new(UInt64Array::from(values));
     }
-    RecordBatch::try_new(schema, columns).map(|batch| vec![batch])
+    schema::batch(Table::Files, columns).map(|batch| vec![batch])
 }
 
 fn pick(batches: &[RecordBatch], order: &[RowIndex]) -> Result<Vec<RecordBatch>, ArrowError> {

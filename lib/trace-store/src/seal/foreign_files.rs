@@ -36,7 +36,7 @@ impl ForeignFiles {
         let Some(mut reader) = LiveReader::open(Table::Files, files)? else { return Ok(()) };
         while let Some(batch) = reader.next_batch()? {
             let ids = column::<UInt64Type>(&batch, "file");
-            ids.into_iter().flat_map(|ids| ids.values()).for_each(|id| self.define(*id));
+            ids.iter().flat_map(|ids| ids.values()).for_each(|id| self.define(*id));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use arrow_array::builder::StringDictionaryBuilder;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{UInt16Type, UInt64Type};
+use arrow_array::types::{Int32Type, UInt64Type};
 use arrow_array::{
     ArrayRef, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt16Array, UInt32Array,
     UInt64Array, new_null_array,
@@ -81,7 +81,7 @@ pub fn events(rows: &[Ev]) -> RecordBatch {
         none("type_size"),
         none("type_extent"),
     ];
-    RecordBatch::try_new(schema::of(Table::Events), columns).unwrap()
+    schema::batch(Table::Events, columns).unwrap()
 }
 
 pub fn processes(ids: &[u64]) -> RecordBatch {
@@ -107,7 +107,7 @@ pub fn processes(ids: &[u64]) -> RecordBatch {
     let schema = schema::of(Table::Processes);
     let unknown = schema.fields()[columns.len()..].iter();
     columns.extend(unknown.map(|field| new_null_array(field.data_type(), n)));
-    RecordBatch::try_new(schema, columns).unwrap()
+    schema::batch(Table::Processes, columns).unwrap()
 }
 
 pub fn threads(streams: &[u64]) -> RecordBatch {
@@ -123,7 +123,7 @@ pub fn threads(streams: &[u64]) -> RecordBatch {
         u32s(1),
         Arc::new(StringArray::from_iter_values(streams.iter().map(|s| format!("thread-{s}")))),
     ];
-    RecordBatch::try_new(schema::of(Table::Threads), columns).unwrap()
+    schema::batch(Table::Threads, columns).unwrap()
 }
 
 /// Returns files with path `/data/<id>`, and the handle record that named each, if any.
@@ -138,7 +138,7 @@ pub fn files(ids: &[(u64, Option<(u64, u64)>)]) -> RecordBatch {
         Arc::new(UInt64Array::from_iter(ids.iter().map(|i| i.1.map(|r| r.1)))),
         Arc::new(UInt64Array::from_iter(ids.iter().map(|i| i.1.map(|r| r.1 + 50)))),
     ];
-    RecordBatch::try_new(schema::of(Table::Files), columns).unwrap()
+    schema::batch(Table::Files, columns).unwrap()
 }
 
 /// Returns a loss with a gap in a stream.
@@ -154,7 +154,7 @@ pub fn loss(stream: u64, first: u64, last: u64) -> RecordBatch {
         one(first),
         one(last),
     ];
-    RecordBatch::try_new(schema::of(Table::Losses), columns).unwrap()
+    schema::batch(Table::Losses, columns).unwrap()
 }
 
 /// Returns a device sample of a node: one row per device, with the time as `uptime` and `writes`.
@@ -179,7 +179,7 @@ pub fn sample_of_boot(boot: u128, time: i64, node: &str, devices: &[&str]) -> Re
         }
     };
     let columns = schema.fields().iter().map(|field| column(field.name(), field.data_type())).collect();
-    RecordBatch::try_new(schema, columns).unwrap()
+    schema::batch(Table::Devices, columns).unwrap()
 }
 
 /// Returns process 1 with streams 1 to 3, and file 1.
@@ -196,10 +196,10 @@ pub fn turn(from: u64, to: u64) -> Vec<Ev> {
 
 /// Returns the events of a batch.
 pub fn rows_of(batch: &RecordBatch) -> Vec<Ev> {
-    let u64s = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<UInt64Type>().clone();
+    let u64s = |name: &str| schema::column::<UInt64Type>(batch, name).unwrap();
     let time =
         batch.column_by_name("time").unwrap().as_primitive::<arrow_array::types::TimestampNanosecondType>();
-    let flags = batch.column_by_name("flags").unwrap().as_primitive::<UInt16Type>();
+    let flags = batch.column_by_name("flags").unwrap().as_primitive::<Int32Type>();
     let (stream, seq, file) = (u64s("stream"), u64s("seq"), u64s("file"));
     (0..batch.num_rows())
         .map(|i| Ev {
@@ -207,7 +207,7 @@ pub fn rows_of(batch: &RecordBatch) -> Vec<Ev> {
             stream: stream.value(i),
             seq: seq.value(i),
             file: file.iter().nth(i).unwrap(),
-            flags: flags.value(i),
+            flags: flags.value(i) as u16,
         })
         .collect()
 }

@@ -4,7 +4,7 @@ use super::common::*;
 use super::survives_from;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::UInt64Type;
+use arrow_array::types::Int64Type;
 use miot_trace_store::follow::{Follow, FollowFrom};
 use miot_trace_store::{KnownIds, Options, Reader, RemovedParts, Table, Writer, fsck};
 use std::collections::{HashMap, HashSet};
@@ -149,7 +149,7 @@ fn unneeded_rows_are_not_carried_over() {
     writer.append(Table::Processes, &processes(&[1, 2, 3])).unwrap();
     let mut ended = threads(&[9]);
     let mut columns = ended.columns().to_vec();
-    columns[1] = std::sync::Arc::new(arrow_array::UInt64Array::from(vec![2]));
+    columns[1] = std::sync::Arc::new(arrow_array::Int64Array::from(vec![2]));
     ended = arrow_array::RecordBatch::try_new(ended.schema(), columns).unwrap();
     writer.append(Table::Threads, &threads(&[1, 2, 3])).unwrap();
     writer.append(Table::Threads, &ended).unwrap();
@@ -179,8 +179,7 @@ fn unneeded_rows_are_not_carried_over() {
     let ids = |table, name: &str| -> Vec<Option<u64>> {
         let batches = reader.table(table).unwrap();
         let column = |b: &arrow_array::RecordBatch| {
-            let column = b.column_by_name(name).unwrap();
-            arrow_array::cast::AsArray::as_primitive::<arrow_array::types::UInt64Type>(column).clone()
+            miot_trace_store::schema::column::<arrow_array::types::UInt64Type>(b, name).unwrap()
         };
         batches.iter().flat_map(|b| column(b).iter().collect::<Vec<_>>()).collect()
     };
@@ -203,9 +202,11 @@ fn samples(dir: &Path) -> Vec<(u64, String, String)> {
     let rows = |batch: &RecordBatch| -> Vec<(u64, String, String)> {
         let text = |name: &str, row| batch[name].as_string::<i32>().value(row).to_owned();
         let (uptime, writes) =
-            (batch["uptime"].as_primitive::<UInt64Type>(), batch["writes"].as_primitive::<UInt64Type>());
+            (batch["uptime"].as_primitive::<Int64Type>(), batch["writes"].as_primitive::<Int64Type>());
         assert_eq!(uptime, writes, "whole rows");
-        (0..batch.num_rows()).map(|row| (uptime.value(row), text("node", row), text("device", row))).collect()
+        (0..batch.num_rows())
+            .map(|row| (uptime.value(row) as u64, text("node", row), text("device", row)))
+            .collect()
     };
     batches.iter().flat_map(rows).collect()
 }

@@ -19,6 +19,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_core::Stream;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, frame_header};
+use miot_trace_store::schema::column;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -205,7 +206,7 @@ fn event_row(batch: &RecordBatch, row: usize) -> Option<PageEvent> {
         time: batch.column_by_name("time")?.as_primitive_opt::<TimestampNanosecondType>()?.value(row),
         duration: optional("duration")?,
         node: name("node").unwrap_or_default(),
-        pid: batch.column_by_name("pid")?.as_primitive_opt::<UInt32Type>()?.value(row),
+        pid: column::<UInt32Type>(batch, "pid")?.value(row),
         comm: name("comm").unwrap_or_default(),
         op: format!("{}.{}", name("layer").unwrap_or_default(), name("op").unwrap_or_default()),
         path: name("path").unwrap_or_default(),

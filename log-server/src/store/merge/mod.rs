@@ -22,6 +22,9 @@ use miot_proto::wire::StreamEnd;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+/// Attempt numbers are less: in the trace they are signed numbers.
+pub const MAX_ATTEMPT: u64 = i64::MAX as u64;
+
 /// Sort key of a row in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RowKey {
@@ -490,15 +493,15 @@ impl GapFinder<'_> {
 }
 
 /// Returns the first row whose attempt number is at least `next`. Attempt numbers strictly increase
-/// from there on and are below `u64::MAX`: other rows come from a broken peer and are removed.
+/// from there on and are below [`MAX_ATTEMPT`]: other rows come from a broken peer and are removed.
 fn drop_seen(columns: &mut Columns, next: u64) -> usize {
-    if !columns.attempt.is_sorted_by(|a, b| a < b) || columns.attempt.last() == Some(&u64::MAX) {
+    if !columns.attempt.is_sorted_by(|a, b| a < b) || columns.attempt.last() >= Some(&MAX_ATTEMPT) {
         let mut expected = next;
         let keep: Vec<bool> = columns
             .attempt
             .iter()
             .map(|attempt| {
-                let new = *attempt >= expected && *attempt < u64::MAX;
+                let new = *attempt >= expected && *attempt < MAX_ATTEMPT;
                 expected = if new { attempt + 1 } else { expected };
                 new
             })

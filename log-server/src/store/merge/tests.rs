@@ -328,11 +328,11 @@ fn merge_continues_where_the_trace_ends() {
 fn largest_attempt_number_is_dropped() {
     let mut merge = Merge::new(None);
     merge.add_stream(StreamId(1), 0);
-    merge.push(StreamId(1), 0, batch(&[(u64::MAX - 1, 1), (u64::MAX, 2)]), 0);
+    merge.push(StreamId(1), 0, batch(&[(MAX_ATTEMPT - 1, 1), (MAX_ATTEMPT, 2)]), 0);
     merge.push(StreamId(1), 0, batch(&[(u64::MAX, 3)]), 1);
     let mut out = Output::default();
     out.drain(&mut merge, None, 10);
-    assert_eq!(out.rows(), [RowKey { time: 1, stream: StreamId(1), attempt: u64::MAX - 1 }]);
+    assert_eq!(out.rows(), [RowKey { time: 1, stream: StreamId(1), attempt: MAX_ATTEMPT - 1 }]);
     assert_eq!(out.gaps.len(), 1);
     assert_eq!(out.tickets, [0, 1]);
 }

@@ -274,7 +274,7 @@ fn batch(table: Table, rows: usize, of: impl Fn(&str) -> Option<ArrayRef>) -> Re
     let columns = schema.fields().iter();
     let columns =
         columns.map(|field| of(field.name()).unwrap_or_else(|| new_null_array(field.data_type(), rows)));
-    Ok(RecordBatch::try_new(Arc::clone(&schema), columns.collect())?)
+    Ok(schema::batch(table, columns.collect())?)
 }
 
 fn text(values: impl Iterator<Item = String>) -> ArrayRef {
@@ -357,18 +357,18 @@ fn columns(rows: &[SyntheticEvent]) -> Result<RecordBatch> {
         Some(Arc::new(rows.iter().map(of).collect::<Int64Array>()))
     }
     let is_mpi = |row: &SyntheticEvent| matches!(row.op, Op::MpiRead | Op::MpiWrite);
-    let layers = rows.iter().map(|row| u32::from(is_mpi(row)));
+    let layers = rows.iter().map(|row| i32::from(is_mpi(row)));
     let layers = DictionaryArray::<NameKey>::try_new(
         PrimitiveArray::from_iter_values(layers),
         Arc::new(StringArray::from(LAYERS.to_vec())),
     )?;
     let ops = DictionaryArray::<NameKey>::try_new(
-        PrimitiveArray::from_iter_values(rows.iter().map(|row| row.op as u32)),
+        PrimitiveArray::from_iter_values(rows.iter().map(|row| row.op as i32)),
         Arc::new(StringArray::from(OPS.to_vec())),
     )?;
     let names: Vec<String> = (0..NODES).map(|node| format!("node{node}")).collect();
     let nodes = DictionaryArray::<NameKey>::try_new(
-        PrimitiveArray::from_iter_values(rows.iter().map(|row| of_rank(row.rank).2 as u32)),
+        PrimitiveArray::from_iter_values(rows.iter().map(|row| of_rank(row.rank).2 as i32)),
         Arc::new(StringArray::from(names)),
     )?;
     use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};

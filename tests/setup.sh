@@ -32,6 +32,7 @@ packages=(
     # programs that confine themselves
     openssh-server openssh-client chrony vsftpd bubblewrap file man-db groff-base
     postgresql redis-server nginx-light wrk curl libpython3.11-testsuite # third-party programs
+    default-jre-headless # Spark
     debootstrap systemd-container dpkg-dev   # packages, installed into a booted Debian
 )
 command -v git > /dev/null || packages+=(git)
@@ -74,6 +75,8 @@ python() {
 # Readers of Arrow and Parquet, file servers, and the spelling checker.
 python test-venv "pyarrow==26.0.1 duckdb==1.5.6 pandas==3.1.1 moto[server]==5.2.5 WsgiDAV==4.3.5 cheroot==11.1.2
     codespell==2.4.3"
+# Engines that read traces, 500 MB: PySpark has no wheel.
+python test-engines "pyspark==4.3.0 chdb==4.4.0" --no-binary pyspark
 # Real Darshan logs, and Darshan's own reader, without its dependencies for plots.
 python test-darshan \
     "darshan==3.5.0 cffi==2.1.1 pycparser==3.12 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0" --no-deps

@@ -77,6 +77,13 @@ struct Candidate<'a> {
 }
 
 impl Filter {
+    /// Returns true if all events match.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Filter { op, layer, path, pid, node, since, until } = self;
+        let names = [op, layer, path, node];
+        names.iter().all(|names| names.is_empty()) && pid.is_empty() && since.is_none() && until.is_none()
+    }
+
     /// Compiles the filter; checks names and globs.
     pub(crate) fn matcher(&self) -> anyhow::Result<Matcher> {
         for name in &self.layer {

@@ -11,6 +11,7 @@
 //! | `numbers` | distinct numbers for ids that several nodes use |
 //! | [`lines`] | comma-separated values and JSON lines |
 //! | [`miller`] | the ASCII trace format of Miller (1990): reader, writer, conversion of events |
+//! | [`views`] | SQL views for `miot query` and other engines |
 //! | [`dxt`] | import of the output of `darshan-dxt-parser` |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
@@ -25,5 +26,6 @@ mod numbers;
 pub mod perfetto;
 mod sort;
 pub mod strace;
+pub mod views;
 
 pub use build::{Event, FileId, Process, ProcessId, Thread, TraceBuilder};

@@ -2,6 +2,7 @@
 
 mod rows;
 mod target;
+mod views;
 
 use crate::cat::{of_jobs, report_missed};
 use crate::filter::{Filter, Matcher};
@@ -23,7 +24,7 @@ use target::Target;
 /// Write a trace in a format of other tools
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot export miot-trace --format ctf -o ctf && babeltrace2 ctf\n  miot export miot-trace --format perfetto --layer posix -o trace.json\n  miot export miot-trace --format miller -o trace.miller\n  miot export miot-trace --format csv --columns time,op,path,length -o events.csv\n  miot export miot-trace --format jsonl --op read,write -o - | zstd > events.jsonl.zst\n\nThe export writes OUT.partial and renames it to OUT when it is complete. OUT.partial is removed if the export fails."
+    after_help = "Examples:\n  miot export miot-trace --format ctf -o ctf && babeltrace2 ctf\n  miot export miot-trace --format perfetto --layer posix -o trace.json\n  miot export miot-trace --format miller -o trace.miller\n  miot export miot-trace --format csv --columns time,op,path,length -o events.csv\n  miot export miot-trace --format jsonl --op read,write -o - | zstd > events.jsonl.zst\n  miot export miot-trace --format views --dialect duckdb -o - | duckdb miot.db\n\nThe export writes OUT.partial and renames it to OUT when it is complete. OUT.partial is removed if the export fails."
 )]
 pub(crate) struct Arguments {
     /// Trace directory
@@ -32,6 +33,13 @@ pub(crate) struct Arguments {
     /// Format of the output
     #[arg(long, value_enum)]
     format: ExportFormat,
+    /// With views: the engine that reads them
+    #[arg(long, value_enum)]
+    dialect: Option<SqlDialect>,
+    /// With views: another trace whose rows belong to the same tables; its ids must be of another
+    /// partition
+    #[arg(long, value_name = "DIR")]
+    with: Vec<PathBuf>,
     /// New file or directory; `-`: standard output
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
@@ -57,9 +65,29 @@ enum ExportFormat {
     Perfetto,
     /// The ASCII trace format of Miller (1990), for cache simulators: reads and writes of files.
     Miller,
+    /// SQL statements that define the tables and views of `miot query` over the files of the trace,
+    /// for another engine.
+    Views,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SqlDialect {
+    /// DuckDB.
+    Duckdb,
+    /// Apache Spark.
+    Spark,
+    /// ClickHouse: clickhouse-local, chDB, or a server on this machine.
+    Clickhouse,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if arguments.format == ExportFormat::Views {
+        return views::run(arguments);
+    }
+    anyhow::ensure!(
+        arguments.dialect.is_none() && arguments.with.is_empty(),
+        "--dialect and --with belong to --format views"
+    );
     let columns = columns(arguments)?;
     let mut target = Target::new(&arguments.output, arguments.format == ExportFormat::Ctf)?;
     let mut matcher = arguments.filter.matcher()?;
@@ -78,6 +106,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         ExportFormat::Miller => miller(&source, &reader, matcher, lost, arguments, target.file()?)?,
         ExportFormat::Csv => lines(rows(matcher)?, Format::Csv, columns, target.file()?)?,
         ExportFormat::Jsonl => lines(rows(matcher)?, Format::Json, columns, target.file()?)?,
+        // Returned above.
+        ExportFormat::Views => {}
     }
     target.finish()?;
     if lost > 0 {

@@ -86,7 +86,7 @@ impl OutputChecker {
         for (stream, columns) in reader.take_batches() {
             assert!(stream < streams, "a stream is reported before its records");
             assert!(!columns.is_empty() && columns.len() <= MAX_ROWS && columns.text.len() <= MAX_TEXT);
-            events += columns.len() as u64;
+            events += columns.records() as u64;
             for (attempt, time) in columns.attempt.iter().zip(&columns.time) {
                 assert!(*time >= watermark, "{time} is before the watermark {watermark}");
                 if let Some((last_attempt, last_time)) = self.last.insert(stream, (*attempt, *time)) {

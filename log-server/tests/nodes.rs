@@ -353,6 +353,35 @@ async fn numbers_that_are_no_signed_ones_are_absent_or_the_greatest() {
     assert_eq!(pids.values()[0], i32::MAX);
 }
 
+/// Regression test: a hostile process writes such a number into its segment. The node was refused,
+/// and so were the events of all its other processes.
+#[tokio::test]
+async fn node_with_a_stream_of_too_many_numbers_is_served() {
+    let server = Server::start().await;
+    let mut node = Node::connect(&server, "a", 1).await;
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    node.stream(1, 10, 1).await;
+    node.batch(0, &[read(0, 10, 1)]).await;
+    let (lost_full, lost_nested, filtered) = (0, 0, u64::MAX);
+    let end =
+        StreamEnd { stream: 0, attempts: u64::MAX, after: 1, lost_full, lost_nested, filtered, time: 20 };
+    let seq = node.next();
+    node.peer.send(&Message::StreamEnd { seq, end }).await;
+    node.batch(1, &[read(0, 30, 1)]).await;
+    node.heartbeat(100).await;
+    node.all_acked().await;
+    let trace = server.finish().await;
+    trace.check();
+    assert_eq!(trace.rows().len(), 2);
+    let greatest = i64::MAX as u64;
+    let expected = [("lane_full", greatest - 1, Some((1, greatest - 1))), ("filtered", greatest, None)];
+    let losses = trace.losses();
+    for (place, count, range) in expected {
+        assert!(losses.contains(&(place.to_owned(), count, range)), "{losses:?}");
+    }
+}
+
 #[tokio::test]
 async fn clock_with_an_offset_is_corrected() {
     let server = Server::start().await;

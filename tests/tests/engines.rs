@@ -75,7 +75,7 @@ fn of_partition(place: &Path, trace: &Path) {
     let _ = run(traced.args(["-c", PROGRAM]).env("MIOT_JOB", "climate").current_dir(place)).success();
     let written = |trace: &Path| events(trace).iter().filter(|row| row.op == "pwrite").count();
     until("the events are in the trace", || trace.join("live").exists() && written(trace) == 10);
-    client.stop(Signal::TERM);
+    let _ = client.stop(Signal::TERM);
     let (status, printed) = server.stop(Signal::TERM);
     assert!(status.success(), "{printed}");
     assert_good(trace);

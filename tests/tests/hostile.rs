@@ -151,7 +151,7 @@ fn losses(trace: &Path) -> Vec<(String, u64)> {
     let batches = Reader::open(trace).unwrap().table(Table::Losses).unwrap();
     let rows = |batch: &RecordBatch| -> Vec<(String, u64)> {
         let places = arrow_strings(batch, "place");
-        let counts = miot_trace_store::schema::column::<UInt64Type>(&batch, "count").unwrap();
+        let counts = miot_trace_store::schema::column::<UInt64Type>(batch, "count").unwrap();
         places.into_iter().zip(counts.values().iter().copied()).collect()
     };
     batches.iter().flat_map(rows).collect()
@@ -173,10 +173,10 @@ fn arrow_strings(batch: &RecordBatch, name: &str) -> Vec<String> {
 fn users(trace: &Path) -> Vec<(u64, u32, u32)> {
     let batches = Reader::open(trace).unwrap().table(Table::Processes).unwrap();
     let rows = |batch: &RecordBatch| -> Vec<(u64, u32, u32)> {
-        let ids = miot_trace_store::schema::column::<UInt64Type>(&batch, "process").unwrap();
-        let number = |name: &str| miot_trace_store::schema::column::<UInt32Type>(&batch, name).unwrap();
-        let (uids, pids) = (number("uid"), number("pid"));
-        (0..batch.num_rows()).map(|row| (ids.value(row), uids.value(row), pids.value(row))).collect()
+        let ids = miot_trace_store::schema::column::<UInt64Type>(batch, "process").unwrap();
+        let uids = miot_trace_store::schema::column::<UInt64Type>(batch, "uid").unwrap();
+        let pids = miot_trace_store::schema::column::<UInt32Type>(batch, "pid").unwrap();
+        (0..batch.num_rows()).map(|row| (ids.value(row), uids.value(row) as u32, pids.value(row))).collect()
     };
     batches.iter().flat_map(rows).collect()
 }

@@ -80,7 +80,7 @@ fn threads_of_files(reader: &Reader) -> HashMap<u64, u64> {
 }
 
 fn count(batch: &RecordBatch, names: &HashMap<u64, u64>, counted: &mut Counted) {
-    let unsigned = |name: &str| miot_trace_store::schema::column::<UInt64Type>(&batch, name).unwrap();
+    let unsigned = |name: &str| miot_trace_store::schema::column::<UInt64Type>(batch, name).unwrap();
     let signed = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<Int64Type>();
     let time = batch.column_by_name("time").unwrap().as_primitive::<TimestampNanosecondType>();
     let (stream, seq, file) = (unsigned("stream"), unsigned("seq"), unsigned("file"));

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use arrow_array::{
-    ArrayRef, RecordBatch, StringArray, TimestampNanosecondArray, UInt64Array, new_null_array,
-};
+use arrow_array::{ArrayRef, StringArray, TimestampNanosecondArray, UInt64Array, new_null_array};
 use miot_proto::op::by_name;
 use miot_tests::browser::Browser;
 use miot_tests::built::built;

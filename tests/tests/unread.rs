@@ -148,7 +148,7 @@ fn damage_in_the_middle_of_a_live_file_is_reported() {
     let live = trace.join("live/part-000000.events.arrows");
     let mut bytes = fs::read(&live).unwrap();
     let middle = bytes.len() / 2;
-    bytes[middle..middle + 64].fill(0);
+    bytes[middle..middle + 64].iter_mut().for_each(|byte| *byte ^= 0x55);
     fs::write(&live, bytes).unwrap();
     for words in [&["cat", "--format", "json"][..], &["tail", "-n", "1000", "--format", "json"]] {
         let printed = miot(words, &trace);

@@ -1,7 +1,6 @@
 //! Limits of a node's session, and the rules of the protocol that a session can check by itself.
 
 use crate::error::Refusal;
-use crate::store::merge::MAX_ATTEMPT;
 use miot_proto::batch::{Columns, ExtRow};
 use miot_proto::wire::{DeviceSample, MAX_DEVICE_NAME, Message, Process, ProcessKey, Stream};
 use std::collections::HashSet;
@@ -55,12 +54,10 @@ impl OpenDefinitions {
             Message::GivenUp { stream, ranges, .. } => {
                 require(self.streams.contains(stream), "records are given up before their stream")?;
                 let ascending = ranges.is_sorted_by(|a, b| a.1 < b.0);
-                let valid =
-                    ascending && ranges.iter().all(|(first, last)| first <= last && *last < MAX_ATTEMPT);
+                let valid = ascending && ranges.iter().all(|(first, last)| first <= last && *last < u64::MAX);
                 require(valid, "the attempt numbers of records that were given up are not valid")
             }
             Message::StreamEnd { end, .. } => {
-                require(end.attempts <= MAX_ATTEMPT, "the end of a stream after attempt number 2^63")?;
                 require(self.streams.remove(&end.stream), "the end of a stream before the stream")
             }
             Message::ProcessEnd { key, .. } => {

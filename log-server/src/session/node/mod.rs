@@ -22,7 +22,7 @@ use crate::now;
 use crate::shared::Shared;
 use crate::store::budget::Charge;
 use crate::store::input::{Input, InputKind, NodeInput};
-use crate::store::merge::GivenUp;
+use crate::store::merge::{GivenUp, MAX_ATTEMPT};
 use crate::store::watermarks::FlowControl;
 use clock::ClockSync;
 use handshake::WriterTask;
@@ -253,12 +253,16 @@ impl Session {
                 }
                 NodeInput::Batch { seq: Seq(seq), number, after, columns }
             }
-            Message::GivenUp { seq, stream: number, after, ranges, time } => {
+            Message::GivenUp { seq, stream: number, after, mut ranges, time } => {
+                // A hostile process can write any number into its segment.
+                ranges.retain(|(first, _)| *first < MAX_ATTEMPT);
+                ranges.iter_mut().for_each(|(_, last)| *last = (*last).min(MAX_ATTEMPT - 1));
                 let given_up = GivenUp { after, ranges, time: merged(time) };
                 NodeInput::GivenUp { seq: Seq(seq), number, given_up }
             }
             Message::StreamEnd { seq, mut end } => {
                 end.time = merged(end.time);
+                (end.attempts, end.after) = (end.attempts.min(MAX_ATTEMPT), end.after.min(MAX_ATTEMPT));
                 NodeInput::StreamEnd { seq: Seq(seq), end }
             }
             Message::ProcessEnd { seq, key, time, lost } => {

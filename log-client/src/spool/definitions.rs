@@ -38,6 +38,16 @@ impl Definitions {
         }
     }
 
+    /// [`follow`](Self::follow) for the frame of a message.
+    pub(super) fn follow_frame(&mut self, frame: &[u8]) {
+        if let FramePrefix::Frame(frame, _) = FramePrefix::of(frame)
+            && !frame.is_batch()
+            && let Ok(message) = Message::from_payload(frame.payload, frame.crc)
+        {
+            self.follow(&message);
+        }
+    }
+
     /// Appends the frames to `out`, processes first. After damage, the end of a stream may be
     /// missing although its process has ended or was defined again. In the first case the stream is
     /// left out; in the second it follows its process.

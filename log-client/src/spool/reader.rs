@@ -241,6 +241,12 @@ impl Reader {
                 out.extend_from_slice(frame.bytes);
             }
             if let Some(number) = number {
+                if !is_known && !self.skipped && self.damaged.is_none() {
+                    tracing::error!(
+                        number,
+                        "a message of the spool refers to an undefined process or stream: it is not sent"
+                    );
+                }
                 self.skipped = !is_known;
                 self.sent = if is_known { number } else { self.sent };
             }

@@ -56,8 +56,6 @@ struct PendingMessage {
     number: u64,
     frame: Vec<u8>,
     note: LedgerNote,
-    /// The definitions that the note refers to.
-    definitions: Vec<u8>,
 }
 
 /// The file that is being written.
@@ -200,25 +198,16 @@ impl Writer {
         message.append_frame(&mut frame);
         let bytes = frame.len() as u64;
         let note = LedgerNote::of(message, taken);
-        let result = self.write_pending().and_then(|()| self.append(self.number, &frame, (note, None)));
-        let definitions = result.as_ref().map_or_else(|_| self.definitions.defining(note), |()| Vec::new());
-        // Followed only now: a file that starts with this message must not define the same subject
-        // in its head.
-        self.definitions.follow(message);
-        match result {
+        match self.write_pending().and_then(|()| self.append(self.number, &frame, note)) {
             Ok(()) => {
+                self.definitions.follow(message);
                 self.uncovered = true;
                 let claimed = self.claim();
                 self.log_write_error(claimed);
                 self.give_up(false);
             }
             Err(error) => {
-                self.pending.push_back(PendingMessage {
-                    number: self.number,
-                    frame: frame.clone(),
-                    note,
-                    definitions,
-                });
+                self.pending.push_back(PendingMessage { number: self.number, frame: frame.clone(), note });
                 self.spool.state().unwritten += 1;
                 self.log_write_error(Err(error));
             }
@@ -241,7 +230,7 @@ impl Writer {
         // Also as a message, if there are new messages before it: so it is sent again with them.
         let written = self.uncovered && {
             let frame = Message::Heartbeat { watermark }.frame();
-            self.append(self.number, &frame, (LedgerNote::Nothing, None)).is_ok()
+            self.append(self.number, &frame, LedgerNote::Nothing).is_ok()
         };
         self.uncovered &= !written;
         self.spool.set_watermark((!written).then_some(watermark));
@@ -291,25 +280,20 @@ impl Writer {
 
     fn write_pending(&mut self) -> io::Result<()> {
         while let Some(waiting) = self.pending.pop_front() {
-            let PendingMessage { number, frame, note, definitions } = &waiting;
-            if let Err(error) = self.append(*number, frame, (*note, Some(definitions))) {
+            if let Err(error) = self.append(waiting.number, &waiting.frame, waiting.note) {
                 self.pending.push_front(waiting);
                 return Err(error);
             }
+            self.definitions.follow_frame(&waiting.frame);
             self.uncovered = true;
             self.spool.state().unwritten -= 1;
         }
         Ok(())
     }
 
-    /// Appends a frame, after which `number` is the last one written, and its note. `definitions`:
-    /// those that the note refers to, if they are no longer in force.
-    fn append(
-        &mut self,
-        number: u64,
-        frame: &[u8],
-        (note, definitions): (LedgerNote, Option<&Vec<u8>>),
-    ) -> io::Result<()> {
+    /// Appends a frame, after which `number` is the last one written, and its note. The definitions
+    /// must be those in force before the message: a file that starts with it has them in its head.
+    fn append(&mut self, number: u64, frame: &[u8], note: LedgerNote) -> io::Result<()> {
         self.roll(number)?;
         let Some(current) = &mut self.file else { return Err(io::Error::other("no open file")) };
         current.file.write_all_at(frame, current.at)?;
@@ -328,17 +312,16 @@ impl Writer {
         if let Some(mark) = mark {
             self.write_mark(&mark);
         }
-        self.note(number, frame, note, definitions);
+        self.note(number, frame, note);
         Ok(())
     }
 
     /// Without the ledger the message is intact; only its loss by damage could not be counted.
-    fn note(&mut self, number: u64, frame: &[u8], note: LedgerNote, definitions: Option<&Vec<u8>>) {
+    fn note(&mut self, number: u64, frame: &[u8], note: LedgerNote) {
         let Some(ledger) = self.file.as_mut().and_then(|current| current.ledger.as_mut()) else { return };
         let before = ledger.bytes();
         let known = &self.definitions;
-        let result =
-            ledger.note(note, number, frame, || definitions.map_or_else(|| known.defining(note), Vec::clone));
+        let result = ledger.note(note, number, frame, || known.defining(note));
         let grown = ledger.bytes() - before;
         if grown > 0 {
             self.spool.held.fetch_add(grown, Relaxed);

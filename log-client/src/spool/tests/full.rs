@@ -1,7 +1,7 @@
 //! A full spool, or a full file system.
 
 use super::server::Server;
-use super::{BOOT, batch, files, open, process, process_end, sent, stream, stream_end, write};
+use super::{BOOT, batch, batch_of, files, open, process, process_end, sent, stream, stream_end, write};
 use crate::config::SpoolFull;
 use crate::spool::{Reader, Spool, Writer};
 use crate::testing::samples;
@@ -66,6 +66,51 @@ fn full_file_system_stops_batches_and_other_messages_wait() {
     assert!(writer.has_space());
     drop((writer, reader));
     assert!(open(&dir).2.intact);
+}
+
+/// The file that is begun once there is space again has the definitions that were in force before
+/// the messages that waited, although these end them.
+#[test]
+fn messages_that_waited_for_space_are_sent_on_a_new_connection() {
+    let Some(small) = SmallFileSystem::mount("8m") else {
+        eprintln!("SKIPPED: no right to mount a small file system");
+        return;
+    };
+    let (mut writer, mut reader, _) = open(&small.0.path().join("spool"));
+    write(&mut writer, [process(), stream(0)]);
+    while writer.has_space() {
+        write(&mut writer, [batch(500_000)]);
+        writer.make_space();
+    }
+    let hog = small.0.path().join("hog");
+    let _ = std::fs::write(&hog, vec![1; 10 << 20]);
+    // The reader still has the last file open, so its space is not free when it is removed.
+    drop(sent(&mut reader, 0));
+    let through = reader.spool().last();
+    reader.spool().acknowledge(through);
+    let second = small.0.path().join("second hog");
+    let _ = std::fs::write(&second, vec![1; 10 << 20]);
+    writer.make_space();
+    assert_eq!(reader.spool().state().files.len(), 0);
+    write(
+        &mut writer,
+        [stream(1), batch_of(1, 100), stream_end(1), batch(100), stream_end(0), process_end()],
+    );
+    assert_eq!(reader.spool().state().unwritten, 6);
+    [hog, second].iter().for_each(|hog| std::fs::remove_file(hog).unwrap());
+    writer.make_space();
+    let number = |more: u64| through + more;
+    let expected = [
+        "process 0".into(),
+        "stream 0 is 0".into(),
+        format!("stream {} is 1", number(1)),
+        format!("batch {} of 1", number(2)),
+        format!("end {} of 1", number(3)),
+        format!("batch {} of 0", number(4)),
+        format!("end {} of 0", number(5)),
+        format!("gone {}", number(6)),
+    ];
+    assert_eq!(sent(&mut reader, through), expected);
 }
 
 /// By default lanes and spool share a file system.

@@ -1,18 +1,13 @@
 //! `miot cat`: prints the events of a trace directory.
 
 use crate::check;
-use crate::filter::Filter;
+use crate::filter::{Filter, of_jobs};
 use crate::output::Out;
 use crate::tree::Trees;
 use crate::unread;
-use arrow_array::Array as _;
-use arrow_array::cast::AsArray as _;
-use arrow_array::types::UInt64Type;
 use clap::Args;
 use miot_trace_events::{Format, RowPrinter};
-use miot_trace_store::schema::column;
-use miot_trace_store::{Corrections, Reader, Table};
-use std::collections::HashSet;
+use miot_trace_store::{Corrections, Reader};
 use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -93,21 +88,4 @@ pub(crate) fn report_missed(reader: &Reader) {
             reader.missed()
         );
     }
-}
-
-/// Returns the numbers of the processes of these jobs.
-pub(crate) fn of_jobs(reader: &Reader, wanted: &[String]) -> anyhow::Result<HashSet<u64>> {
-    let mut found = HashSet::new();
-    for batch in reader.batches(Table::Processes) {
-        let batch = batch?;
-        let ids = column::<UInt64Type>(&batch, "process");
-        let jobs = batch.column_by_name("job").and_then(|c| c.as_string_opt::<i32>());
-        if let (Some(ids), Some(jobs)) = (ids, jobs) {
-            let rows = 0..batch.num_rows();
-            let is_wanted =
-                |row: &usize| jobs.is_valid(*row) && wanted.iter().any(|id| id == jobs.value(*row));
-            found.extend(rows.filter(is_wanted).map(|row| ids.value(row)));
-        }
-    }
-    Ok(found)
 }

@@ -3,19 +3,16 @@
 mod plot;
 
 use crate::output::Out;
-use crate::source::Source;
+use crate::source::{Progress, Source};
 use crate::summary::bytes;
 use anyhow::Context as _;
 use clap::Args;
-use globset::GlobBuilder;
-use miot_proto::op::Layer;
 use miot_proto::units::parse_duration;
 use miot_trace_analysis::model::{Model, Operation, Phase, RELEVANT, Sharing, Space, Ticks};
-use miot_trace_analysis::phases::{Options, Phases, columns};
 use miot_trace_events::Format;
 use miot_trace_events::print::records;
 use miot_trace_events::text::{printable, table};
-use miot_trace_store::Table;
+use miot_trace_results::phases::{self, PhaseSelection};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -64,38 +61,10 @@ pub(crate) struct PhaseFilter {
 
 /// Computes the model of a trace.
 pub(crate) fn model(source: &Source, choice: &PhaseFilter) -> anyhow::Result<Model> {
-    let reader = source.open()?;
-    let files = reader.files()?;
-    let layer = choice.layer.as_deref().map(|name| {
-        Layer::from_name(name).filter(|layer| *layer != Layer::App).with_context(|| {
-            format!("--layer {name}: no such layer; there are mpi-io, stdio, posix, fuse, client and block")
-        })
-    });
-    let wanted = match &choice.path {
-        Some(glob) => {
-            let matcher = GlobBuilder::new(glob)
-                .literal_separator(true)
-                .build()
-                .with_context(|| format!("--path {glob}"))?
-                .compile_matcher();
-            let of = files.iter().filter(|(_, path)| matcher.is_match(path)).map(|(id, _)| id);
-            Some(of.collect())
-        }
-        None => None,
-    };
-    let options = Options {
-        layer: layer.transpose()?,
-        files: wanted,
-        gap: choice.gap.map(|gap| u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX)),
-    };
-    let mut phases = Phases::new(options, &reader.table(Table::Processes)?, &files);
-    for losses in reader.table(Table::Losses)? {
-        phases.add_losses(&losses);
-    }
-    for batch in source.scan(&reader, &columns())? {
-        phases.add(&batch?)?;
-    }
-    phases.finish().with_context(|| source.dir.display().to_string())
+    let (reader, progress) = (source.open()?, Progress::default());
+    let selection =
+        PhaseSelection { layer: choice.layer.clone(), path: choice.path.clone(), gap: choice.gap };
+    Ok(phases::model(&source.input(&reader, &progress), &source.dir, &selection)?)
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {

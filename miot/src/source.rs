@@ -6,7 +6,9 @@ use arrow_array::RecordBatch;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
+use miot_trace_results::{Error, Input, Watch};
 use miot_trace_store::{Reader, Select};
+use std::cell::RefCell;
 use std::io::IsTerminal as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -42,6 +44,11 @@ impl Source {
         unread::open(&self.dir)
     }
 
+    /// Returns the input of an analysis, with a progress bar on a terminal.
+    pub(crate) fn input<'a>(&self, reader: &'a Reader, progress: &'a Progress) -> Input<'a> {
+        Input { reader, times: self.times(), watch: progress }
+    }
+
     /// Passes these columns of the events in order, with a progress bar on a terminal.
     pub(crate) fn scan(
         &self,
@@ -64,6 +71,23 @@ impl Source {
             bar.inc(batch.num_rows() as u64);
             Ok(batch)
         }))
+    }
+}
+
+/// Shows the progress of reading events.
+#[derive(Debug, Default)]
+pub(crate) struct Progress(RefCell<Option<ProgressBar>>);
+
+impl Watch for Progress {
+    fn begin(&self, rows: u64) {
+        *self.0.borrow_mut() = Some(bar(rows, "events"));
+    }
+
+    fn read(&self, rows: u64) -> Result<(), Error> {
+        if let Some(bar) = &*self.0.borrow() {
+            bar.inc(rows);
+        }
+        Ok(())
     }
 }
 

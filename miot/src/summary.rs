@@ -1,11 +1,12 @@
 //! Summary of a trace on one screen: requests, files, times, missing events.
 
-use crate::source::Source;
+use crate::source::{Progress, Source};
 use crate::unread;
 use miot_proto::units;
-use miot_trace_analysis::{Report, Summary};
+use miot_trace_analysis::Report;
 use miot_trace_events::text::{duration, printable};
-use miot_trace_store::{RemovedParts, Table, UnreadItem, schema::FILTERED};
+use miot_trace_results::stat::{self, ReadableSummary};
+use miot_trace_store::{RemovedParts, schema::FILTERED};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -17,17 +18,9 @@ const PATH_COLUMNS: usize = 60;
 
 /// Reads a whole trace. Returns a report with the `files` slowest files, and everything that could
 /// not be read.
-pub(crate) fn report(source: &Source, files: usize) -> anyhow::Result<(Report, Vec<UnreadItem>)> {
-    let reader = source.open()?;
-    let mut summary = Summary::new();
-    for batch in source.scan(&reader, miot_trace_analysis::summary::COLUMNS)? {
-        summary.add(&batch?);
-    }
-    for losses in reader.table(Table::Losses)? {
-        summary.add_losses(&losses);
-    }
-    let report = summary.finish(&reader.files()?, &reader.table(Table::Processes)?, files);
-    Ok((report, reader.unread().all()))
+pub(crate) fn report(source: &Source, files: usize) -> anyhow::Result<ReadableSummary> {
+    let (reader, progress) = (source.open()?, Progress::default());
+    Ok(stat::summary(&source.input(&reader, &progress), files)?)
 }
 
 /// Returns the parts that retention removed and the report does not cover; `None` if it covers
@@ -38,7 +31,7 @@ pub(crate) fn removed(dir: &Path) -> anyhow::Result<Option<RemovedParts>> {
 
 /// Prints the summary of a trace.
 pub(crate) fn print(dir: &Path, out: &mut impl Write) -> anyhow::Result<()> {
-    let (report, _) = report(&Source::whole(dir), 8)?;
+    let report = report(&Source::whole(dir), 8)?.report;
     writeln!(out, "\ntrace: {}", dir.display())?;
     write(&report, out)
 }

@@ -10,6 +10,7 @@
 //! | [`programs`] | groups processes into programs and ranks |
 //! | [`patterns`] | file sharing, and order of accesses: `miot stat --show patterns` |
 //! | [`findings`] | inefficient I/O, by rules: `miot stat --show findings` |
+//! | [`heatmap`] | bytes, requests or time by rank, node or file, and time |
 //! | [`layers`] | each layer compared with the layer above: `miot stat --by layer` |
 //! | [`timeline`] | bytes, operations and durations by interval: `miot report` |
 //! | [`offsets`] | accesses of a file over time and offset: `miot report` |
@@ -24,6 +25,7 @@ pub mod bursts;
 pub mod characterize;
 pub mod cycles;
 pub mod findings;
+pub mod heatmap;
 pub mod idle;
 pub mod layers;
 mod missing;

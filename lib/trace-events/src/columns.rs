@@ -146,6 +146,24 @@ impl<'a> TextColumn<'a> {
     pub fn value(&self, row: usize) -> &'a str {
         self.get(row).unwrap_or("")
     }
+
+    /// Returns for each row whether `wanted` is true of its string. Calls `wanted` once for each
+    /// name of a dictionary. False for null; empty if the batch does not have the column.
+    pub fn matching(&self, wanted: impl Fn(&str) -> bool) -> Vec<bool> {
+        let Some(values) = self.values else { return Vec::new() };
+        let of_value: Vec<bool> = values.iter().map(|value| value.is_some_and(&wanted)).collect();
+        let is = |key: usize| of_value.get(key).copied().unwrap_or(false);
+        let mut rows: Vec<bool> = match self.keys {
+            Keys::Rows => return of_value,
+            Keys::U8(keys) => keys.iter().map(|key| is(usize::from(*key))).collect(),
+            Keys::U16(keys) => keys.iter().map(|key| is(usize::from(*key))).collect(),
+            Keys::I32(keys) => keys.iter().map(|key| usize::try_from(*key).is_ok_and(is)).collect(),
+        };
+        if let Some(nulls) = self.nulls {
+            rows.iter_mut().zip(nulls).for_each(|(row, valid)| *row &= valid);
+        }
+        rows
+    }
 }
 
 macro_rules! event_columns {

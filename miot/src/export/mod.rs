@@ -4,8 +4,8 @@ mod rows;
 mod target;
 mod views;
 
-use crate::cat::{of_jobs, report_missed};
-use crate::filter::{Filter, Matcher};
+use crate::cat::report_missed;
+use crate::filter::{Filter, Matcher, of_jobs};
 use crate::source::Source;
 use arrow_array::RecordBatch;
 use clap::{Args, ValueEnum};

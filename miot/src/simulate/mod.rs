@@ -1,15 +1,13 @@
 //! `miot simulate`: simulates programs on processors, caches and disks.
 
 mod explain;
-mod miller;
-mod parameters;
 mod plots;
-mod programs;
 mod rates;
-mod sweep;
 mod tables;
 
 use crate::output::Out;
+use crate::source::{Progress, bar};
+use crate::unread;
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use figment::Figment;
@@ -17,10 +15,12 @@ use figment::providers::{Format as _, Serialized, Toml};
 use miot_simulator::generate::MODELS;
 use miot_simulator::{Config, Outcome, Workload, presets, simulate_observed};
 use miot_trace_events::Format;
-use parameters::{Point, Vary};
-use std::collections::BTreeMap;
+use miot_trace_results::Error;
+use miot_trace_results::simulate::parameters::{self, Point, Vary};
+use miot_trace_results::simulate::programs::{self, Programs};
+use miot_trace_results::simulate::{self, Simulations, sweep};
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Simulate traced programs on other storage: how much cache, read-ahead and write-behind keeps
@@ -121,22 +121,15 @@ impl Arguments {
             }
         }
         all.extend(self.vary.iter().cloned());
-        let (single, several): (Vec<_>, Vec<_>) = all.into_iter().partition(|vary| vary.values.len() == 1);
-        let machine = |storage: &String| {
-            let mut config = presets::named(storage).context("the name was checked")?;
-            if let Some(file) = &self.config {
+        simulate::machines(&self.storage, all, |config| match &self.config {
+            None => Ok(config),
+            Some(file) => {
                 ensure!(file.is_file(), "{}: no such file", file.display());
-                config = Figment::from(Serialized::defaults(config))
-                    .merge(Toml::file(file).search(false))
-                    .extract()?;
+                let figment =
+                    Figment::from(Serialized::defaults(config)).merge(Toml::file(file).search(false));
+                Ok(figment.extract()?)
             }
-            for Vary { key, values } in &single {
-                config = parameters::set(&config, key, &values[0])?;
-            }
-            config.check()?;
-            Ok(config)
-        };
-        Ok((self.storage.iter().map(machine).collect::<anyhow::Result<_>>()?, several))
+        })
     }
 }
 
@@ -191,38 +184,52 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         !arguments.explain || arguments.format == Format::Text,
         "--explain prints only text: remove --format"
     );
-    let programs =
-        programs::gather(&arguments.traces, &arguments.like, arguments.copies, arguments.together)?;
+    let programs = gather(arguments)?;
     let workload = &programs.workload;
     let outcomes = if arguments.explain {
         vec![simulate_explained(&points[0].config, workload, &mut out)?]
     } else {
         let jobs =
             arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        sweep::run(&points, workload, jobs)?
+        let bar = bar(points.len() as u64, "simulations");
+        sweep::run(&points, workload, jobs, &|| bar.inc(1))?
     };
     if let Some(file) = &arguments.plot {
         let svg = plot(&outcomes, &points, &vary, &arguments.storage);
         std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))?;
     }
-    let rows = || -> Vec<_> {
-        points
-            .iter()
-            .zip(&outcomes)
-            .map(|(point, outcome)| tables::SimulationRow::of(&vary, point, outcome))
-            .collect()
-    };
+    let all = Simulations { storage: arguments.storage.clone(), machines, vary, points, programs, outcomes };
+    print(arguments, &all, &mut out)?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Combines the traces and the models.
+fn gather(arguments: &Arguments) -> anyhow::Result<Programs> {
+    let open = |dir: &Path| unread::open(dir).map_err(|error| Error::Failed(format!("{error:#}")));
+    let Arguments { traces, like, copies, together, .. } = arguments;
+    let programs = programs::gather(traces, like, *copies, *together, &open, &Progress::default())?;
+    for warning in &programs.warnings {
+        eprintln!("miot: {warning}");
+    }
+    Ok(programs)
+}
+
+/// Prints the results.
+fn print(arguments: &Arguments, all: &Simulations, out: &mut impl Write) -> anyhow::Result<()> {
+    let Simulations { vary, points, programs, outcomes, .. } = all;
+    let is_single = vary.is_empty();
     match arguments.format {
         Format::Text => {
             match outcomes.as_slice() {
                 [only] if is_single => {
-                    tables::write(only, workload, &mut out)?;
+                    tables::write(only, &programs.workload, out)?;
                     if let Some(steps) = arguments.over_time {
                         writeln!(out)?;
-                        rates::write(&rates::steps(only, steps), &mut out)?;
+                        rates::write(&rates::steps(only, steps), out)?;
                     }
                 }
-                several => tables::write_sweep(&vary, &points, several, &mut out)?,
+                several => tables::write_sweep(vary, points, several, out)?,
             }
             if !programs.notes.is_empty() {
                 writeln!(out)?;
@@ -232,20 +239,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             }
         }
         Format::Json => {
-            let value = if is_single {
-                serde_json::json!({ "config": points[0].config, "notes": programs.notes, "outcome": outcomes.first() })
-            } else {
-                let machines: BTreeMap<_, _> = arguments.storage.iter().zip(&machines).collect();
-                serde_json::json!({ "machines": machines, "notes": programs.notes, "simulations": rows() })
-            };
-            serde_json::to_writer_pretty(&mut out, &value)?;
+            serde_json::to_writer_pretty(&mut *out, &all.to_json())?;
             writeln!(out)?;
         }
         Format::Csv => match (arguments.over_time, outcomes.as_slice()) {
-            (Some(steps), [only]) => rates::csv(&rates::steps(only, steps), &mut out)?,
-            _ => tables::csv(&vary, &rows(), &mut out)?,
+            (Some(steps), [only]) => rates::csv(&rates::steps(only, steps), out)?,
+            _ => tables::csv(vary, &all.rows(), out)?,
         },
     }
-    out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

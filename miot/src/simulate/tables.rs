@@ -1,10 +1,10 @@
 //! Prints results as tables.
 
-use super::parameters::{Point, Vary, is_size, plain};
 use crate::numbers::{bytes, time};
 use miot_simulator::{Outcome, Workload};
 use miot_trace_events::text::table;
-use serde::Serialize;
+use miot_trace_results::simulate::SimulationRow;
+use miot_trace_results::simulate::parameters::{Point, Vary, is_size, plain};
 use serde_json::Value;
 use std::io::Write;
 
@@ -119,45 +119,6 @@ fn write_cache(outcome: &Outcome, out: &mut impl Write) -> std::io::Result<()> {
         writeln!(out, "read-ahead: {} blocks, {} of them used", cache.read_ahead, percent(used))?;
     }
     Ok(())
-}
-
-/// Row of a table of several simulations.
-#[derive(Debug, Serialize)]
-pub(super) struct SimulationRow {
-    pub(super) parameters: serde_json::Map<String, Value>,
-    /// Values of the varied parameters, in the order of the options.
-    #[serde(skip)]
-    pub(super) values: Vec<Value>,
-    pub(super) elapsed: u64,
-    pub(super) computing: u64,
-    pub(super) overhead: u64,
-    pub(super) idle: u64,
-    pub(super) utilization: f64,
-    pub(super) hit_ratio: Option<f64>,
-    pub(super) disk_reads: u64,
-    pub(super) disk_bytes_read: u64,
-    pub(super) disk_writes: u64,
-    pub(super) disk_bytes_written: u64,
-}
-
-impl SimulationRow {
-    pub(super) fn of(vary: &[Vary], point: &Point, outcome: &Outcome) -> SimulationRow {
-        let names = vary.iter().map(|vary| vary.key.clone());
-        SimulationRow {
-            parameters: names.zip(point.values.iter().cloned()).collect(),
-            values: point.values.clone(),
-            elapsed: outcome.elapsed,
-            computing: outcome.run(),
-            overhead: outcome.overhead(),
-            idle: outcome.idle(),
-            utilization: outcome.utilisation(),
-            hit_ratio: outcome.cache.hit_ratio(),
-            disk_reads: outcome.disk.reads,
-            disk_bytes_read: outcome.disk.bytes_read,
-            disk_writes: outcome.disk.writes,
-            disk_bytes_written: outcome.disk.bytes_written,
-        }
-    }
 }
 
 /// Formats a value for a table.

@@ -1,22 +1,15 @@
 //! Tables by job, process, program, rank, file, node, layer, directory or user.
 
 use super::views::{self, View};
-use crate::cat::of_jobs;
-use crate::filter::Filter;
 use crate::output::Out;
-use crate::source::Source;
+use crate::source::{Progress, Source};
 use crate::summary;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use miot_proto::op::Layer;
-use miot_proto::units::parse_bytes;
 use miot_trace_analysis::Missing;
-use miot_trace_analysis::characterize::{
-    By, COLUMNS, Characterization, Characterize, CounterRow, Group, Settings,
-};
+use miot_trace_analysis::characterize::{Characterization, CounterRow};
 use miot_trace_events::Format;
-use miot_trace_store::{Reader, Table, UnreadItem};
-use serde::Serialize;
+use miot_trace_results::stat::{self, Selection, TableHeader};
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
@@ -109,41 +102,37 @@ impl Options {
         })
     }
 
-    fn by(&self) -> By {
-        match self.dimension() {
-            Dimension::Job => By::Job,
-            Dimension::Step => By::Step,
-            Dimension::Process => By::Process,
-            Dimension::Program => By::Program,
-            Dimension::Rank => By::Rank,
-            Dimension::File => By::File,
-            Dimension::Node => By::Node,
+    fn rows(&self) -> anyhow::Result<(&'static str, stat::Dimension)> {
+        let name = match self.dimension() {
+            Dimension::Job => "job",
+            Dimension::Step => "step",
+            Dimension::Process => "process",
+            Dimension::Program => "program",
+            Dimension::Rank => "rank",
+            Dimension::File => "file",
+            Dimension::Node => "node",
             // Operations have a separate table.
-            Dimension::Layer | Dimension::Operation => By::Layer,
-            Dimension::Directory => By::Directory(self.depth),
-            Dimension::User => By::User,
+            Dimension::Layer | Dimension::Operation => "layer",
+            Dimension::Directory => "directory",
+            Dimension::User => "user",
+        };
+        let found = stat::Dimension::from_name(name, self.depth);
+        Ok((name, found.with_context(|| format!("--by {name}: not known"))?))
+    }
+
+    /// Returns the selection of requests.
+    pub(super) fn selection(&self) -> Selection {
+        Selection {
+            layers: self.layer.clone(),
+            jobs: self.job.clone(),
+            paths: self.path.clone(),
+            block_size: self.block_size.clone(),
         }
     }
 
-    pub(super) fn layers(&self) -> anyhow::Result<Vec<Layer>> {
-        let named = |name: &String| {
-            Layer::from_name(name).with_context(|| {
-                format!(
-                    "--layer {name}: no such layer; there are mpi-io, stdio, posix, fuse, client and block"
-                )
-            })
-        };
-        self.layer.iter().map(named).collect()
-    }
-
     /// Returns the block size given for all files.
-    pub(super) fn block_size(&self) -> anyhow::Result<Option<u32>> {
-        let Some(size) = &self.block_size else { return Ok(None) };
-        let bytes = parse_bytes(size).map_err(|error| anyhow::anyhow!("--block-size {size}: {error}"))?;
-        let bytes = u32::try_from(bytes).ok().filter(|bytes| *bytes > 0);
-        let expected =
-            || format!("--block-size {size}: expected 1 byte to less than 4 GiB, such as 4096 or 1MiB");
-        Ok(Some(bytes.with_context(expected)?))
+    pub(super) fn block_size(&self) -> Option<&str> {
+        self.block_size.as_deref()
     }
 
     /// Returns the number of rows, if given.
@@ -160,58 +149,22 @@ impl Options {
     pub(super) fn sort(&self) -> Option<&str> {
         self.sort.as_deref()
     }
-
-    pub(super) fn settings(
-        &self,
-        reader: &Reader,
-        names: &miot_trace_store::FileNames,
-    ) -> anyhow::Result<Settings> {
-        let mut settings = Settings { block_size: self.block_size()?, ..Settings::default() };
-        if !self.job.is_empty() {
-            settings.processes = Some(of_jobs(reader, &self.job)?);
-        }
-        if !self.path.is_empty() {
-            let globs = Filter { path: self.path.clone(), ..Filter::default() }.matcher()?;
-            let matching = names.iter().filter(|(_, path)| globs.matches_path(path));
-            settings.files = Some(matching.map(|(file, _)| file).collect());
-        }
-        Ok(settings)
-    }
-}
-
-/// Fields above the rows in JSON.
-#[derive(Serialize)]
-struct Header<'a> {
-    by: &'a str,
-    /// Nanoseconds since 1970; timestamps of rows are seconds since then.
-    begin: Option<i64>,
-    end: Option<i64>,
-    missing: Missing,
-    lower_bounds: bool,
-    unread: Vec<UnreadItem>,
-    block_size_assumed: bool,
-    overwriting_incomplete: bool,
-    views_unknown: u64,
-    folded_pairs: u64,
 }
 
 pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow::Result<ExitCode> {
-    let layers = options.layers()?;
-    let reader = source.open()?;
-    let found = characterize(source, &reader, options)?;
-    let missing = Missing::of(&reader.table(Table::Losses)?);
-    let groups = found.groups(options.by(), &layers);
+    let (reader, progress) = (source.open()?, Progress::default());
+    let (by, dimension) = options.rows()?;
+    let all = stat::by(&source.input(&reader, &progress), dimension, &options.selection(), options.sort())?;
     let most = options.top.unwrap_or(if format == Format::Text { ROWS } else { usize::MAX });
-    let order = order(&found, &groups, options)?;
-    let shown = || order.iter().take(most).map(|group| found.row(&groups, group));
-    let origin = if found.span.is_empty() { 0 } else { found.span.begin };
+    let (found, origin) = (&all.found, all.origin());
+    let shown = || all.rows().take(most);
     let mut out = BufWriter::new(Out::new(format == Format::Json));
     match format {
         Format::Text => {
             let view = options.view.unwrap_or_default();
             views::write(&mut out, view, shown().collect(), origin)?;
-            if order.len() > most {
-                writeln!(out, "… and {} more: --top N", order.len() - most)?;
+            if all.len() > most {
+                writeln!(out, "… and {} more: --top N", all.len() - most)?;
             }
             if found.is_block_assumed && matches!(view, View::Darshan | View::Usage) {
                 writeln!(
@@ -219,28 +172,13 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
                     "alignment of some files is assumed to be 4096 bytes, because the trace does not contain it: set --block-size"
                 )?;
             }
-            super::report_unread(&reader.unread().all(), &mut out)?;
-            notes(&mut out, &found, missing)?;
+            super::report_unread(&all.unread, &mut out)?;
+            notes(&mut out, found, all.missing)?;
             if let Some(removed) = summary::removed(&source.dir)? {
                 writeln!(out, "{removed}")?;
             }
         }
-        Format::Json => {
-            let dimension = options.dimension().to_possible_value();
-            let header = Header {
-                by: dimension.as_ref().map_or("", |value| value.get_name()),
-                begin: (!found.span.is_empty()).then_some(found.span.begin),
-                end: (!found.span.is_empty()).then_some(found.span.end),
-                missing,
-                lower_bounds: missing.lost > 0 || !reader.unread().is_empty(),
-                unread: reader.unread().all(),
-                block_size_assumed: found.is_block_assumed,
-                overwriting_incomplete: found.is_overwriting_incomplete,
-                views_unknown: found.views_unknown,
-                folded_pairs: found.folded,
-            };
-            json(&mut out, &header, shown(), origin)?;
-        }
+        Format::Json => json(&mut out, &all.header(by), shown(), origin)?,
         Format::Csv => {
             let mut table = csv::Writer::from_writer(&mut out);
             for (number, row) in shown().enumerate() {
@@ -257,45 +195,9 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the trace.
-fn characterize(source: &Source, reader: &Reader, options: &Options) -> anyhow::Result<Characterization> {
-    let names = reader.files()?;
-    let settings = options.settings(reader, &names)?;
-    let mut characterize = Characterize::new(settings, names, &reader.table(Table::Processes)?);
-    for batch in source.scan(reader, COLUMNS)? {
-        characterize.add(&batch?);
-    }
-    Ok(characterize.finish())
-}
-
-/// Orders the groups by the figure, largest first.
-fn order<'a>(
-    found: &Characterization,
-    groups: &'a miot_trace_analysis::characterize::table::Groups,
-    options: &Options,
-) -> anyhow::Result<Vec<&'a Group>> {
-    let sort = options.sort.as_deref().unwrap_or("bytes");
-    let mut keyed = Vec::with_capacity(groups.all().len());
-    for group in groups.all() {
-        let figure = if sort == "bytes" {
-            found.bytes(groups, group) as f64
-        } else {
-            let fields = found.row(groups, group).fields(found.span.begin);
-            let value = fields.get(sort).with_context(|| {
-                format!("--sort {sort}: no such column; `miot stat DIR --by … --format json` lists all")
-            })?;
-            value.number().unwrap_or(f64::NEG_INFINITY)
-        };
-        keyed.push((figure, group));
-    }
-    // The sort is stable: rows with equal figures stay in order of their names.
-    keyed.sort_by(|(one, _), (other, _)| other.total_cmp(one));
-    Ok(keyed.into_iter().map(|(_, group)| group).collect())
-}
-
 fn json(
     out: &mut impl Write,
-    header: &Header<'_>,
+    header: &TableHeader<'_>,
     rows: impl Iterator<Item = CounterRow>,
     origin: i64,
 ) -> anyhow::Result<()> {

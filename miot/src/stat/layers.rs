@@ -1,22 +1,19 @@
 //! `miot stat DIR --by layer`: compares the requests of each layer with those of the layer above.
 
 use crate::output::Out;
-use crate::source::Source;
+use crate::source::{Progress, Source};
 use crate::summary::bytes;
-use miot_trace_analysis::{LayerRow, Layers};
+use miot_trace_analysis::LayerRow;
 use miot_trace_events::Format;
 use miot_trace_events::print::records;
 use miot_trace_events::text::{duration, table};
+use miot_trace_results::stat;
 use std::io::Write as _;
 use std::process::ExitCode;
 
 pub(super) fn run(source: &Source, format: Format) -> anyhow::Result<ExitCode> {
-    let mut layers = Layers::default();
-    let reader = source.open()?;
-    for batch in source.scan(&reader, miot_trace_analysis::layers::COLUMNS)? {
-        layers.add(&batch?);
-    }
-    let rows = layers.finish();
+    let (reader, progress) = (source.open()?, Progress::default());
+    let rows = stat::layers(&source.input(&reader, &progress))?;
     let mut out = Out::new(format == Format::Json);
     let header =
         ["layer", "within", "calls", "per call", "to read", "read", "x", "to write", "written", "x", "time"];

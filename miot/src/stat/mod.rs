@@ -10,10 +10,8 @@ use crate::output::Out;
 use crate::source::Source;
 use crate::summary;
 use clap::Args;
-use miot_trace_analysis::Report;
 use miot_trace_events::Format;
 use miot_trace_store::UnreadItem;
-use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -46,14 +44,6 @@ pub(crate) struct Arguments {
     format: Format,
 }
 
-/// Summary, with everything that could not be read.
-#[derive(Serialize)]
-struct ReadableSummary<'a> {
-    #[serde(flatten)]
-    report: &'a Report,
-    unread: &'a [UnreadItem],
-}
-
 /// Prints that figures are lower bounds, if something could not be read.
 fn report_unread(unread: &[UnreadItem], out: &mut impl Write) -> std::io::Result<()> {
     unread.iter().try_for_each(|unread| writeln!(out, "not read: {unread}: figures are lower bounds"))
@@ -72,23 +62,23 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.by.is_asked() {
         return by::run(&arguments.source, &arguments.by, arguments.format);
     }
-    let (report, unread) = summary::report(&arguments.source, arguments.files)?;
+    let all = summary::report(&arguments.source, arguments.files)?;
     let mut out = Out::new(arguments.format == Format::Json);
     match arguments.format {
         Format::Text => {
-            summary::write(&report, &mut out)?;
-            report_unread(&unread, &mut out)?;
+            summary::write(&all.report, &mut out)?;
+            report_unread(&all.unread, &mut out)?;
             if let Some(removed) = summary::removed(&arguments.source.dir)? {
                 writeln!(out, "{removed}")?;
             }
         }
         Format::Json => {
-            serde_json::to_writer_pretty(&mut out, &ReadableSummary { report: &report, unread: &unread })?;
+            serde_json::to_writer_pretty(&mut out, &all)?;
             writeln!(out)?;
         }
         Format::Csv => {
             let mut table = csv::Writer::from_writer(&mut out);
-            for row in &report.operations {
+            for row in &all.report.operations {
                 table.serialize(row)?;
             }
             table.flush()?;

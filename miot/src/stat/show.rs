@@ -7,15 +7,14 @@ mod idle;
 mod patterns;
 
 use crate::output::Out;
-use crate::source::Source;
+use crate::source::Progress;
 use crate::summary::{self, counted};
-use arrow_array::RecordBatch;
 use clap::{Args, ValueEnum};
-use miot_proto::units;
 use miot_trace_analysis::Missing;
 use miot_trace_analysis::programs::LeftOut;
 use miot_trace_events::Format;
-use miot_trace_store::{Reader, Table, UnreadItem};
+use miot_trace_results::{Input, show, stat};
+use miot_trace_store::Reader;
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
@@ -26,7 +25,7 @@ pub(super) struct Options {
     #[arg(long = "show", value_enum, value_name = "WHAT", conflicts_with_all = ["by", "view", "layer", "job", "path", "sort", "depth"])]
     pub(super) what: Option<Analysis>,
     /// Length of the intervals of `bursts` and `idle`, e.g. 1s, 100ms, 10min
-    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = show::interval)]
     interval: u64,
     /// With `findings` and `patterns`: include files of the operating system and its programs
     /// (/etc, /usr, /bin, /lib, /sbin, /boot, /dev, /proc, /sys, and files in /dev/shm through
@@ -52,13 +51,6 @@ pub(super) enum Analysis {
     Findings,
 }
 
-/// Parses a duration above zero.
-fn interval(text: &str) -> Result<u64, String> {
-    let duration = units::parse_duration(text).map_err(|error| error.to_string())?;
-    let nanoseconds = u64::try_from(duration.as_nanos()).ok().filter(|nanoseconds| *nanoseconds > 0);
-    nanoseconds.ok_or_else(|| "expected an interval above 0 and below 500 years".to_owned())
-}
-
 pub(super) fn run(what: Analysis, arguments: &super::Arguments) -> anyhow::Result<ExitCode> {
     let view = match what {
         Analysis::Bursts => bursts::view,
@@ -67,10 +59,10 @@ pub(super) fn run(what: Analysis, arguments: &super::Arguments) -> anyhow::Resul
         Analysis::Patterns => patterns::view,
         Analysis::Findings => findings::view,
     };
-    let reader = arguments.source.open()?;
-    let missing = Missing::of(&reader.table(Table::Losses)?);
+    let (reader, progress) = (arguments.source.open()?, Progress::default());
+    let missing = stat::missing(&reader)?;
     let mut out = Out::new(arguments.format == Format::Json);
-    view(&AnalysisContext { arguments, reader: &reader, missing }, &mut out)?;
+    view(&AnalysisContext { arguments, reader: &reader, progress: &progress, missing }, &mut out)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -81,6 +73,7 @@ const ROWS: usize = 10;
 struct AnalysisContext<'a> {
     arguments: &'a super::Arguments,
     reader: &'a Reader,
+    progress: &'a Progress,
     missing: Missing,
 }
 
@@ -98,8 +91,9 @@ impl AnalysisContext<'_> {
         self.arguments.show.system_files
     }
 
-    fn source(&self) -> &Source {
-        &self.arguments.source
+    /// Returns the input of the analysis.
+    fn input(&self) -> Input<'_> {
+        self.arguments.source.input(self.reader, self.progress)
     }
 
     /// Returns the number of rows of a long table.
@@ -107,25 +101,11 @@ impl AnalysisContext<'_> {
         self.arguments.by.top().unwrap_or(ROWS)
     }
 
-    /// Passes these columns of all events to `add`.
-    fn events(&self, columns: &[&'static str], mut add: impl FnMut(&RecordBatch)) -> anyhow::Result<()> {
-        for batch in self.source().scan(self.reader, columns)? {
-            add(&batch?);
-        }
-        Ok(())
-    }
-
     /// Prints one JSON object, with the losses.
     fn json(&self, out: &mut impl Write, result: &impl Serialize) -> anyhow::Result<()> {
-        #[derive(Serialize)]
-        struct AnalysisOutput<'a, T> {
-            missing: Missing,
-            unread: Vec<UnreadItem>,
-            #[serde(flatten)]
-            result: &'a T,
-        }
         let unread = self.reader.unread().all();
-        serde_json::to_writer_pretty(&mut *out, &AnalysisOutput { missing: self.missing, unread, result })?;
+        let output = show::AnalysisOutput { missing: self.missing, unread, result };
+        serde_json::to_writer_pretty(&mut *out, &output)?;
         Ok(writeln!(out)?)
     }
 

@@ -2,18 +2,16 @@
 
 use super::{AnalysisContext, percent};
 use crate::numbers;
-use miot_trace_analysis::bursts::{Bursts, FRACTIONS, QUANTILES, Spread, Throughput};
+use miot_trace_analysis::bursts::{Bursts, FRACTIONS, QUANTILES, Throughput};
 use miot_trace_events::Format;
-use miot_trace_events::events::FEWEST_COLUMNS;
 use miot_trace_events::print::records;
 use miot_trace_events::text::{table, time};
+use miot_trace_results::show;
 use serde::Serialize;
 use std::io::Write;
 
 pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow::Result<()> {
-    let mut spread = Spread::new(asked.interval());
-    asked.events(FEWEST_COLUMNS, |batch| spread.add(batch))?;
-    let bursts = spread.finish();
+    let bursts = show::bursts(&asked.input(), asked.interval())?;
     match asked.format() {
         Format::Text => {
             asked.report_missing(out)?;

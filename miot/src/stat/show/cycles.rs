@@ -2,18 +2,16 @@
 
 use super::AnalysisContext;
 use crate::numbers;
-use miot_trace_analysis::cycles::{Cycles, Rates, Rhythm};
+use miot_trace_analysis::cycles::{Cycles, Rhythm};
 use miot_trace_events::Format;
-use miot_trace_events::events::FEWEST_COLUMNS;
 use miot_trace_events::print::records;
 use miot_trace_events::text::{table, time};
+use miot_trace_results::show;
 use serde::Serialize;
 use std::io::Write;
 
 pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow::Result<()> {
-    let mut rates = Rates::default();
-    asked.events(FEWEST_COLUMNS, |batch| rates.add(batch))?;
-    let cycles = rates.finish();
+    let cycles = show::cycles(&asked.input())?;
     match asked.format() {
         Format::Text => {
             asked.report_missing(out)?;

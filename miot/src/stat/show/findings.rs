@@ -2,25 +2,17 @@
 
 use super::{AnalysisContext, report_left_out};
 use crate::summary::shortened;
-use miot_trace_analysis::Programs;
-use miot_trace_analysis::block_sizes::BlockSizes;
-use miot_trace_analysis::findings::{Collector, Finding, Findings};
+use miot_trace_analysis::findings::{Finding, Findings};
 use miot_trace_events::Format;
-use miot_trace_events::events::FILE_COLUMNS;
 use miot_trace_events::print::records;
 use miot_trace_events::text::{printable, time};
-use miot_trace_store::Table;
+use miot_trace_results::show;
 use serde::Serialize;
 use std::io::Write;
 
 pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow::Result<()> {
-    let processes = asked.reader.table(Table::Processes)?;
-    let blocks = BlockSizes::new(asked.arguments.by.block_size()?, &processes);
-    let mut collector =
-        Collector::new(Programs::of(&processes), blocks).with_system_files(asked.system_files());
-    let paths = asked.reader.files()?;
-    asked.events(FILE_COLUMNS, |batch| collector.add(batch, &paths))?;
-    let findings = collector.finish(&paths);
+    let block_size = asked.arguments.by.block_size();
+    let findings = show::findings(&asked.input(), asked.system_files(), block_size)?;
     match asked.format() {
         Format::Text => {
             asked.report_missing(out)?;

@@ -2,41 +2,16 @@
 
 use super::{AnalysisContext, percent};
 use crate::numbers;
-use miot_trace_analysis::bursts::Spread;
-use miot_trace_analysis::idle::{Definition, Idle, PERCENT_OF_PEAK, Periods, Silence};
+use miot_trace_analysis::idle::{Definition, Idle, PERCENT_OF_PEAK, Periods};
 use miot_trace_events::Format;
-use miot_trace_events::events::FEWEST_COLUMNS;
-use miot_trace_events::outermost::{OutermostEvents, each_outermost};
 use miot_trace_events::print::records;
 use miot_trace_events::text::{table, time};
+use miot_trace_results::show;
 use serde::Serialize;
 use std::io::Write;
 
-/// Times with requests: by interval, and to the nanosecond.
-struct Times {
-    events: OutermostEvents,
-    spread: Spread,
-    silence: Silence,
-}
-
 pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow::Result<()> {
-    let mut times = Times {
-        events: OutermostEvents::default(),
-        spread: Spread::new(asked.interval()),
-        silence: Silence::default(),
-    };
-    asked.events(FEWEST_COLUMNS, |batch| {
-        each_outermost(
-            &mut times,
-            |times| &mut times.events,
-            batch,
-            |times, request| {
-                times.spread.request(request);
-                times.silence.request(request);
-            },
-        );
-    })?;
-    let idle = times.silence.finish(&times.spread.finish());
+    let idle = show::idle(&asked.input(), asked.interval())?;
     match asked.format() {
         Format::Text => {
             asked.report_missing(out)?;

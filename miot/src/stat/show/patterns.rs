@@ -3,23 +3,17 @@
 use super::{AnalysisContext, report_left_out};
 use crate::numbers;
 use crate::summary::shortened;
-use miot_trace_analysis::Programs;
-use miot_trace_analysis::patterns::{Accesses, FilePattern, Patterns, ProgramPattern};
+use miot_trace_analysis::patterns::{FilePattern, Patterns, ProgramPattern};
 use miot_trace_events::Format;
-use miot_trace_events::events::FILE_COLUMNS;
 use miot_trace_events::print::records;
 use miot_trace_events::text::{printable, table};
-use miot_trace_store::Table;
+use miot_trace_results::show;
 use serde::Serialize;
 use std::io::Write;
 
 pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow::Result<()> {
-    let mut accesses = Accesses::new(Programs::of(&asked.reader.table(Table::Processes)?))
-        .with_system_files(asked.system_files());
-    let paths = asked.reader.files()?;
-    asked.events(FILE_COLUMNS, |batch| accesses.add(batch, &paths))?;
     let most = if matches!(asked.format(), Format::Csv) { usize::MAX } else { asked.most() };
-    let patterns = accesses.finish(&paths, most);
+    let patterns = show::patterns(&asked.input(), asked.system_files(), most)?;
     match asked.format() {
         Format::Text => {
             asked.report_missing(out)?;

@@ -1,6 +1,7 @@
 //! Programs from a trace in Miller's ASCII format, which already has what a simulation needs.
 
-use anyhow::{Context as _, ensure};
+use super::programs::Part;
+use crate::Error;
 use miot_simulator::{Request, Workload};
 use miot_trace_exchange::miller::{Base, Data, Item, Mode, Reader, TICK};
 use std::collections::{BTreeMap, HashMap};
@@ -15,18 +16,20 @@ const FARTHEST: u64 = 1 << 61;
 
 /// Reads a trace. Each process becomes a program with its own files; all start together, as in the
 /// paper. Each file number is a separate file: the format assigns a new number at each open.
-pub(super) fn read(path: &Path) -> anyhow::Result<(Workload, Vec<String>)> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+pub(super) fn read(path: &Path) -> Result<Part, Error> {
+    let file = File::open(path)
+        .map_err(|error| Error::because(&format!("cannot open {}", path.display()), &error))?;
     let mut reader = Reader::new(BufReader::new(file), Base::Hexadecimal, Mode::Strict);
     let mut programs: BTreeMap<u64, (Vec<Request>, HashMap<u64, u32>)> = BTreeMap::new();
     let (mut other, mut absurd) = (0u64, 0u64);
     while let Some(item) = reader.next() {
-        let item = item.with_context(|| {
-            format!(
+        let item = item.map_err(|error| {
+            let text = format!(
                 "{} is neither a trace directory nor in Miller's format: error in line {}",
                 path.display(),
                 reader.line()
-            )
+            );
+            Error::because(&text, &error)
         })?;
         let Item::Record(record) = item else { continue };
         if !record.kind.is_logical() || record.kind.data() != Data::File {
@@ -52,11 +55,12 @@ pub(super) fn read(path: &Path) -> anyhow::Result<(Workload, Vec<String>)> {
     for (process, (requests, _)) in programs {
         workload.add(Workload::of(&format!("process {process}"), requests, 0));
     }
-    ensure!(
-        !workload.programs.is_empty(),
-        "{}: no logical records of file data, so there is nothing to simulate",
-        path.display()
-    );
+    if workload.programs.is_empty() {
+        return Err(Error::Failed(format!(
+            "{}: no logical records of file data, so there is nothing to simulate",
+            path.display()
+        )));
+    }
     let mut notes = Vec::new();
     if other > 0 {
         notes.push(format!(
@@ -70,5 +74,5 @@ pub(super) fn read(path: &Path) -> anyhow::Result<(Workload, Vec<String>)> {
             path.display()
         ));
     }
-    Ok((workload, notes))
+    Ok((workload, notes, Vec::new()))
 }

@@ -3,14 +3,20 @@
 #![expect(clippy::disallowed_types, reason = "number of the next simulation, for the threads")]
 
 use super::parameters::Point;
-use crate::source::bar;
 use miot_simulator::{ConfigError, Outcome, Workload, simulate};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Returns the outcome of each point, in order.
-pub(super) fn run(points: &[Point], workload: &Workload, jobs: usize) -> Result<Vec<Outcome>, ConfigError> {
-    let bar = bar(points.len() as u64, "simulations");
+/// Returns the outcome of each point, in order. Calls `done_one` after each.
+///
+/// # Errors
+/// If a machine is not possible.
+pub fn run(
+    points: &[Point],
+    workload: &Workload,
+    jobs: usize,
+    done_one: &(dyn Fn() + Sync),
+) -> Result<Vec<Outcome>, ConfigError> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(points.len()));
     std::thread::scope(|scope| {
@@ -21,7 +27,7 @@ pub(super) fn run(points: &[Point], workload: &Workload, jobs: usize) -> Result<
                     points.get(nth).map(|point| (nth, point))
                 } {
                     let outcome = simulate(&point.config, workload);
-                    bar.inc(1);
+                    done_one();
                     if let Ok(mut done) = done.lock() {
                         done.push((nth, outcome));
                     }

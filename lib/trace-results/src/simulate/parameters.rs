@@ -1,16 +1,17 @@
 //! Parameters of a simulation by name, with one or several values.
 
-use anyhow::{Context as _, bail, ensure};
+use crate::Error;
 use miot_proto::units::{parse_bytes, parse_duration};
 use miot_simulator::Config;
 use serde_json::Value;
 
 /// A parameter and its values, one per simulation.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Vary {
+pub struct Vary {
     /// Name as in the configuration file: `cache.size`.
-    pub(super) key: String,
-    pub(super) values: Vec<Value>,
+    pub key: String,
+    /// The values.
+    pub values: Vec<Value>,
 }
 
 /// Maximum number of combinations; more are considered a mistake.
@@ -18,14 +19,21 @@ const MOST: usize = 1000;
 
 impl Vary {
     /// Parses `KEY=VALUE`, `KEY=A,B,C`, or `KEY=FROM..TO`, which doubles from value to value.
-    pub(super) fn parse(text: &str) -> Result<Vary, String> {
+    ///
+    /// # Errors
+    /// A text for the user.
+    pub fn parse(text: &str) -> Result<Vary, String> {
         let (key, values) = text
             .split_once('=')
             .ok_or("expected NAME=VALUE, NAME=A,B,C or NAME=FROM..TO, e.g. cache.size=4M..512M")?;
         Vary::of(key.trim(), values)
     }
 
-    pub(super) fn of(key: &str, text: &str) -> Result<Vary, String> {
+    /// Parses the values of a parameter.
+    ///
+    /// # Errors
+    /// A text for the user.
+    pub fn of(key: &str, text: &str) -> Result<Vary, String> {
         let values = match text.split_once("..") {
             Some((from, to)) => range(from.trim(), to.trim())?,
             None => text.split(',').map(|value| value_of(key, value.trim())).collect(),
@@ -35,7 +43,8 @@ impl Vary {
 }
 
 /// Returns true if the parameter is a number of bytes, or of bytes per second.
-pub(super) fn is_size(key: &str) -> bool {
+#[must_use]
+pub fn is_size(key: &str) -> bool {
     ["size", "block", "limit", "transfer", "stripe", "capacity", "rate"].iter().any(|end| key.ends_with(end))
 }
 
@@ -76,23 +85,28 @@ fn range(from: &str, to: &str) -> Result<Vec<Value>, String> {
 
 /// One simulation of several: its varied values, and its complete configuration.
 #[derive(Clone, Debug)]
-pub(super) struct Point {
-    pub(super) values: Vec<Value>,
-    pub(super) config: Config,
+pub struct Point {
+    /// The varied values.
+    pub values: Vec<Value>,
+    /// All parameters.
+    pub config: Config,
 }
 
 /// Returns all combinations of machines and values, and all varied parameters: the machine first,
 /// if there are several.
-pub(super) fn points(
+///
+/// # Errors
+/// [`Error::Option`].
+pub fn points(
     names: &[String],
     machines: &[Config],
     vary: Vec<Vary>,
-) -> anyhow::Result<(Vec<Point>, Vec<Vary>)> {
+) -> Result<(Vec<Point>, Vec<Vary>), Error> {
     let count = vary.iter().map(|vary| vary.values.len()).try_fold(machines.len(), usize::checked_mul);
-    ensure!(
-        count.is_some_and(|count| count <= MOST),
-        "the parameters have more than {MOST} combinations: remove some values"
-    );
+    if !count.is_some_and(|count| count <= MOST) {
+        let text = format!("the parameters have more than {MOST} combinations: remove some values");
+        return Err(Error::Option(text));
+    }
     let storage =
         Vary { key: "storage".to_owned(), values: names.iter().cloned().map(Value::from).collect() };
     let storage = (names.len() > 1).then_some(storage);
@@ -119,23 +133,36 @@ pub(super) fn points(
 }
 
 /// Returns a configuration with one parameter changed.
-pub(super) fn set(config: &Config, key: &str, value: &Value) -> anyhow::Result<Config> {
-    let mut all = serde_json::to_value(config)?;
+///
+/// # Errors
+/// [`Error::Option`].
+pub fn set(config: &Config, key: &str, value: &Value) -> Result<Config, Error> {
+    let failed = |error: serde_json::Error| Error::Failed(error.to_string());
+    let mut all = serde_json::to_value(config).map_err(failed)?;
     let mut at = &mut all;
     for name in key.split('.') {
         match at.get_mut(name) {
             Some(found) => at = found,
-            None => bail!("{key}: no such parameter; `miot simulate --print-config` lists them"),
+            None => {
+                let text = format!("{key}: no such parameter; `miot simulate --print-config` lists them");
+                return Err(Error::Option(text));
+            }
         }
     }
-    ensure!(!at.is_object(), "{key} is a group of parameters; `miot simulate --print-config` lists them");
+    if at.is_object() {
+        let text = format!("{key} is a group of parameters; `miot simulate --print-config` lists them");
+        return Err(Error::Option(text));
+    }
     *at = value.clone();
-    serde_json::from_value(all).with_context(|| format!("{key}={}", plain(value)))
+    serde_json::from_value(all).map_err(|error| Error::Option(format!("{key}={}: {error}", plain(value))))
 }
 
 /// Formats all parameters as a configuration file.
-pub(super) fn toml(config: &Config) -> anyhow::Result<String> {
-    let all = serde_json::to_value(config)?;
+///
+/// # Errors
+/// [`Error::Failed`].
+pub fn toml(config: &Config) -> Result<String, Error> {
+    let all = serde_json::to_value(config).map_err(|error| Error::Failed(error.to_string()))?;
     let (mut plain, mut groups) = (String::new(), String::new());
     for (key, value) in all.as_object().into_iter().flatten() {
         match value {
@@ -152,7 +179,8 @@ pub(super) fn toml(config: &Config) -> anyhow::Result<String> {
 }
 
 /// Formats a value like in the configuration file.
-pub(super) fn plain(value: &Value) -> String {
+#[must_use]
+pub fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),

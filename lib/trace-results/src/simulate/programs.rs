@@ -1,41 +1,60 @@
 //! Programs to simulate: from traces and models, with copies.
 
 use super::miller;
-use crate::source::Source;
-use anyhow::{Context as _, ensure};
+use crate::Error;
+use crate::input::{Input, Watch};
 use arrow_array::types::UInt64Type;
 use miot_simulator::generate;
 use miot_simulator::{FromTrace, Notes, Workload};
 use miot_trace_analysis::Missing;
 use miot_trace_events::events;
-use miot_trace_store::Table;
 use miot_trace_store::schema::{column, text};
+use miot_trace_store::{Reader, Table};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// Workload to simulate, and notes for the user.
 #[derive(Debug)]
-pub(super) struct Programs {
-    pub(super) workload: Workload,
-    pub(super) notes: Vec<String>,
+pub struct Programs {
+    /// All programs.
+    pub workload: Workload,
+    /// Notes on the accuracy of the workload.
+    pub notes: Vec<String>,
+    /// Those of the notes on requests whose bytes are missing in every figure.
+    pub warnings: Vec<String>,
 }
 
+/// A workload, its notes, and those of them that are warnings.
+pub(super) type Part = (Workload, Vec<String>, Vec<String>);
+
+/// Opens traces to simulate.
+pub type Open<'a> = &'a dyn Fn(&Path) -> Result<Reader, Error>;
+
 /// Combines all traces and models, `copies` times.
-pub(super) fn gather(
+///
+/// # Errors
+/// [`Error::Option`], [`Error::Failed`], [`Error::Trace`], [`Error::Interrupted`].
+pub fn gather(
     traces: &[PathBuf],
     like: &[String],
     copies: u32,
     together: bool,
-) -> anyhow::Result<Programs> {
-    let mut programs = Programs { workload: Workload::default(), notes: Vec::new() };
+    open: Open<'_>,
+    watch: &dyn Watch,
+) -> Result<Programs, Error> {
+    let mut programs = Programs { workload: Workload::default(), notes: Vec::new(), warnings: Vec::new() };
     for trace in traces {
-        let (workload, notes) =
-            if trace.is_file() { miller::read(trace)? } else { trace_of(trace, together)? };
+        let (workload, notes, warnings) =
+            if trace.is_file() { miller::read(trace)? } else { trace_of(trace, together, open, watch)? };
         programs.workload.add(workload);
         programs.notes.extend(notes);
+        programs.warnings.extend(warnings);
     }
     for name in like {
-        let model = generate::named(name).context("the name was checked")?;
+        let model = generate::named(name).ok_or_else(|| {
+            let names: Vec<_> = generate::MODELS.iter().map(|model| model.name).collect();
+            Error::Option(format!("--like {name}: no such model; there are {}", names.join(", ")))
+        })?;
         let made = generate::generate(model, None, 1);
         programs.workload.add(made.workload(name));
         programs
@@ -46,14 +65,12 @@ pub(super) fn gather(
     Ok(programs)
 }
 
-fn trace_of(dir: &Path, together: bool) -> anyhow::Result<(Workload, Vec<String>)> {
-    let source = Source::whole(dir);
-    let reader = source.open()?;
+fn trace_of(dir: &Path, together: bool, open: Open<'_>, watch: &dyn Watch) -> Result<Part, Error> {
+    let reader = open(dir)?;
     let files = reader.files()?;
     let mut from = FromTrace::default();
-    for batch in source.scan(&reader, events::COLUMNS)? {
-        from.add(&batch?, &files);
-    }
+    let input = Input { watch, ..Input::whole(&reader) };
+    input.each(events::COLUMNS, |batch| from.add(batch, &files))?;
     let mut commands = HashMap::new();
     for batch in reader.table(Table::Processes)? {
         let (Some(ids), Some(paths)) = (column::<UInt64Type>(&batch, "process"), text(&batch, "exe")) else {
@@ -68,27 +85,31 @@ fn trace_of(dir: &Path, together: bool) -> anyhow::Result<(Workload, Vec<String>
         let command = commands.get(&process).map_or("?", String::as_str);
         if pid == tid { format!("{command} {pid}") } else { format!("{command} {pid}/{tid}") }
     });
-    ensure!(
-        !workload.programs.is_empty(),
-        "{}: no requests to simulate: {}",
-        dir.display(),
-        if notes.without_place > 0 {
-            format!("{} requests moved data, but none has both a file and an offset", notes.without_place)
-        } else if notes.unknown_places.total() > 0 {
-            format!("the bytes of all MPI-IO requests are unknown ({})", notes.unknown_places)
-        } else if notes.absurd > 0 {
-            format!("the sizes or offsets of all {} requests that moved data are impossible", notes.absurd)
-        } else {
-            "no request moved file data".to_owned()
-        }
-    );
+    if workload.programs.is_empty() {
+        return Err(Error::Failed(format!("{}: no requests to simulate: {}", dir.display(), reason(&notes))));
+    }
     let missing = Missing::of(&reader.table(Table::Losses)?);
-    Ok((workload, warnings(dir, notes, missing)))
+    let (notes, warnings) = texts(dir, &notes, missing);
+    Ok((workload, notes, warnings))
 }
 
-fn warnings(dir: &Path, notes: Notes, missing: Missing) -> Vec<String> {
+/// Returns why there is nothing to simulate.
+fn reason(notes: &Notes) -> String {
+    if notes.without_place > 0 {
+        format!("{} requests moved data, but none has both a file and an offset", notes.without_place)
+    } else if notes.unknown_places.total() > 0 {
+        format!("the bytes of all MPI-IO requests are unknown ({})", notes.unknown_places)
+    } else if notes.absurd > 0 {
+        format!("the sizes or offsets of all {} requests that moved data are impossible", notes.absurd)
+    } else {
+        "no request moved file data".to_owned()
+    }
+}
+
+/// Returns the notes on a trace, and those of them that are warnings.
+fn texts(dir: &Path, notes: &Notes, missing: Missing) -> (Vec<String>, Vec<String>) {
     let dir = dir.display();
-    let mut texts = Vec::new();
+    let (mut texts, mut warnings) = (Vec::new(), Vec::new());
     if missing.lost > 0 {
         texts.push(format!(
             "{dir}: {} events were lost: requests are missing, and their time counts as computing; see docs/reference/losses.md",
@@ -107,8 +128,7 @@ fn warnings(dir: &Path, notes: Notes, missing: Missing) -> Vec<String> {
             notes.unknown_places.total(),
             notes.unknown_places
         );
-        // Their bytes are missing in every figure: reported on standard error in all formats.
-        eprintln!("miot: {note}");
+        warnings.push(note.clone());
         texts.push(note);
     }
     if notes.in_pieces > 0 {
@@ -128,5 +148,5 @@ fn warnings(dir: &Path, notes: Notes, missing: Missing) -> Vec<String> {
             notes.taken
         ));
     }
-    texts
+    (texts, warnings)
 }

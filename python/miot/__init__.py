@@ -1,0 +1,28 @@
+"""MIOT: every I/O request of a cluster as one ordered, queryable trace.
+
+>>> import miot
+>>> trace = miot.open("miot-trace")
+>>> trace.stat(by="file", top=10).to_pandas()
+
+Times are nanoseconds, sizes are bytes, rates are bytes per second, unless the name of a column says
+otherwise. Columns have the names of the JSON output of the tool ``miot``.
+"""
+
+from ._errors import Error, LossWarning, OptionError
+from ._miot import __version__
+from ._table import Events, Heatmap, Table
+from ._trace import Follow, Server, Trace, open
+
+__all__ = [
+    "Error",
+    "Events",
+    "Follow",
+    "Heatmap",
+    "LossWarning",
+    "OptionError",
+    "Server",
+    "Table",
+    "Trace",
+    "__version__",
+    "open",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
+from . import _miot
 from ._errors import Error
 from ._table import _need
 
@@ -87,19 +88,24 @@ class Plots:
         """Draws reads and writes of the files that match ``path`` over time and offset in bytes: the
         first ``most`` of them."""
         events = self._trace.events(
-            ["time", "duration", "offset", "length", "result", "op"], path=path, **options
+            ["time", "offset", "result", "op"], path=path, **options
         )
+        classes = _miot.operation_classes()
         found: dict[str, list[tuple[float, float]]] = {"read": [], "write": []}
         begin, left = None, most
-        for batch in events.batches():
-            for row in batch.to_pylist() if left else []:
-                kind = "read" if "read" in row["op"] else "write" if "write" in row["op"] else None
-                if kind is None or row["offset"] is None or row["result"] < 0 or left == 0:
+        for table in events:
+            columns = (table[name] for name in ("time", "offset", "result", "op"))
+            for time, offset, result, op in zip(*columns):
+                points = found.get(classes.get(op, ""))
+                if points is None or offset is None or result < 0:
                     continue
-                time = row["time"].value if hasattr(row["time"], "value") else _nanoseconds(row["time"])
                 begin = time if begin is None else begin
-                found[kind].append(((time - begin) / 1e9, row["offset"]))
+                points.append(((time - begin) / 1e9, offset))
                 left -= 1
+                if left == 0:
+                    break
+            if left == 0:
+                break
         if begin is None:
             raise Error(f"{self._trace.dir}: no reads and writes of {path} with an offset")
         ax = _axes(ax)
@@ -123,8 +129,3 @@ class Plots:
         ax.invert_yaxis()
         ax.legend()
         return ax
-
-
-def _nanoseconds(time: datetime.datetime) -> int:
-    elapsed = time - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-    return (elapsed.days * 86400 + elapsed.seconds) * 1_000_000_000 + elapsed.microseconds * 1000

@@ -93,7 +93,7 @@ class _Arrow:
 
 
 class Events(_Arrow):
-    """Selected events of a trace, read when they are used and each time anew.
+    """Selected events of a trace, read when they are used, again each time.
 
     The object has an Arrow stream (``__arrow_c_stream__``): DuckDB, polars, pyarrow and others read
     it without a copy, in memory of a few batches. Iteration yields batches as :class:`Table`.
@@ -114,6 +114,14 @@ class Events(_Arrow):
     def schema(self) -> pyarrow.Schema:
         """Names and types of the columns, as ``pyarrow.Schema``."""
         return _need("pyarrow", "schema").schema(self)
+
+    def __iter__(self) -> Iterator[Table]:
+        """Yields batches as :class:`Table`, in memory of a few batches."""
+        warn_of_losses(self._missing, [])
+        stream = self._stream()
+        while (batch := stream.next()) is not None:
+            yield Table(batch)
+        warn(stream.notes())
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
         """Yields batches as ``pyarrow.RecordBatch``, in memory of a few batches."""

@@ -228,8 +228,8 @@ class Trace:
 
     # --- analyses --------------------------------------------------------------------------------
 
-    def _facts(self) -> dict[str, Any]:
-        return json.loads(self._native.facts())
+    def _facts(self, all: bool = False) -> dict[str, Any]:
+        return json.loads(self._native.facts(all))
 
     def _answer(self, answer: tuple[str, Any], stacklevel: int = 4) -> Table:
         info = json.loads(answer[0])
@@ -238,8 +238,9 @@ class Trace:
 
     @property
     def lossless(self) -> bool:
-        """True if no event was lost, and everything can be read as far as that is known."""
-        facts = self._facts()
+        """True if no event was lost, and all side tables and the beginnings of all parts are readable.
+        ``miot fsck`` checks every byte."""
+        facts = self._facts(all=True)
         return facts["missing"]["lost"] == 0 and not facts["unread"]
 
     def summary(

@@ -58,6 +58,13 @@ mod _miot {
         parsed.map_err(|reason| crate::errors::option(&format!("{text}: {reason}")))
     }
 
+    /// Returns the class of each operation: read, write, copy, sync or meta. A name has the same
+    /// class in all layers.
+    #[pyfunction]
+    fn operation_classes() -> std::collections::BTreeMap<&'static str, &'static str> {
+        miot_proto::op::all_operations().map(|info| (info.name, info.class.name())).collect()
+    }
+
     /// Returns the address if the text has the form host:port and is not a path.
     #[pyfunction]
     fn address(text: &str) -> Option<&str> {

@@ -1,6 +1,7 @@
 //! A stream of Arrow batches, through the PyCapsule interface: consumers get the buffers without a
 //! copy.
 
+use crate::batch::Batch;
 use crate::errors;
 use crate::signals::Failure;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
@@ -101,6 +102,21 @@ impl Stream {
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         schema_capsule(py, &self.schema)
+    }
+
+    /// Returns the next batch; `None` at the end.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let next = py.detach(|| {
+            let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+            reader.as_mut().and_then(Iterator::next)
+        });
+        match next {
+            Some(Ok(batch)) => Ok(Some(Batch(batch))),
+            Some(Err(error)) => {
+                Err(self.failure.take().unwrap_or_else(|| errors::failed(&error.to_string())))
+            }
+            None => Ok(None),
+        }
     }
 
     /// Raises the exception that ended the stream, if any: consumers only have its text.

@@ -93,8 +93,8 @@ impl Directory {
     }
 
     /// Returns facts that need no reading of events, as JSON: parts, rows of sealed parts, missing
-    /// events, what could not be read.
-    fn facts(&self, py: Python<'_>) -> PyResult<String> {
+    /// events, what could not be read; with `all`, also of side tables.
+    fn facts(&self, py: Python<'_>, all: bool) -> PyResult<String> {
         reading(py, |_| {
             #[derive(Serialize)]
             struct Facts {
@@ -109,6 +109,10 @@ impl Directory {
             let rows = reader.scan(&miot_trace_store::Select::columns(&["time"]))?.rows();
             let (parts, sealed) = (reader.parts().count(), reader.parts().filter(|part| part.1).count());
             let missing = stat::missing(&reader)?;
+            for table in Table::SIDE.into_iter().filter(|_| all) {
+                // What cannot be read is in the log of the reader.
+                reader.batches(table).try_for_each(|batch| batch.map(|_| ()))?;
+            }
             text(&Facts { parts, sealed, rows, missing, unread: reader.unread().all() })
         })
     }

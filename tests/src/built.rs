@@ -65,13 +65,22 @@ pub fn built() -> &'static Built {
 /// If the build fails.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
+    library(name, name)
+}
+
+/// Builds a package that `cargo build` leaves out, and returns the path of one of its files.
+///
+/// # Panics
+/// If the build fails.
+#[must_use]
+pub fn library(package: &str, file: &str) -> PathBuf {
     static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let folder = &built().folder;
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    if built.insert(name.to_owned()) {
-        build(folder, &["--package", name]);
+    if built.insert(package.to_owned()) {
+        build(folder, &["--package", package]);
     }
-    let path = folder.join(name);
+    let path = folder.join(file);
     assert!(path.is_file(), "{} is missing after the build", path.display());
     path
 }

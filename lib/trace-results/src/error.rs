@@ -22,6 +22,11 @@ impl Error {
     /// Returns an error for an action and its cause. The causes of the cause are appended, each
     /// once: many errors already contain the text of their cause.
     pub(crate) fn because(action: &str, cause: &dyn std::error::Error) -> Error {
+        Error::Failed(Error::chain(action, cause))
+    }
+
+    /// Returns the text of an action and its causes.
+    pub(crate) fn chain(action: &str, cause: &dyn std::error::Error) -> String {
         let mut text = format!("{action}: {cause}");
         let mut next = cause.source();
         while let Some(cause) = next {
@@ -31,7 +36,7 @@ impl Error {
             }
             next = cause.source();
         }
-        Error::Failed(text)
+        text
     }
 }
 

@@ -114,7 +114,7 @@ impl EventFilter {
 /// Compiles a glob of paths.
 pub(crate) fn compiled(glob: &str) -> Result<Glob, Error> {
     let built = GlobBuilder::new(glob).literal_separator(true).build();
-    built.map_err(|error| Error::because(&format!("--path {glob}"), &error))
+    built.map_err(|error| Error::Option(Error::chain(&format!("--path {glob}"), &error)))
 }
 
 /// Returns the numbers of the processes of these jobs.

@@ -15,7 +15,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 chmod 755 "$scratch"
 say() { printf '\n== %s ==\n' "$*"; }
-python=${PYTHON:-python3}
+python=${PYTHON:-/usr/bin/python3}
 
 say "tools"
 "$python" -m venv "$scratch/build"

@@ -94,7 +94,7 @@ def test_phases_and_model(tmp_path):
     run("miot", "run", "-q", "-o", directory, "--", python(), script, tmp_path / "written")
     trace = miot.open(directory)
     expected = tool("phases", directory)
-    check(trace.phases(), expected.pop("phases"))
+    check(trace.phases(), expected.pop("phase"))
     model = trace.model()
     assert model.to_toml() == run("miot", "model", "save", directory)
     assert model.info["processes"] == expected["processes"]

@@ -185,7 +185,7 @@ impl Follow {
         let columns = EventColumns::of(batch, &[]).map_err(|error| Error::Failed(error.to_string()))?;
         let wanted: BooleanArray =
             (0..columns.rows()).map(|row| Some(self.matcher.matches_row(&columns, row))).collect();
-        Ok(miot_trace_results::select::filtered(batch, &wanted)?)
+        miot_trace_results::select::filtered(batch, &wanted)
     }
 }
 

@@ -190,7 +190,7 @@ def test_stream_is_consumed_once(trace):
     stream.__arrow_c_stream__()
     with pytest.raises(miot.Error, match="consumed"):
         stream.__arrow_c_stream__()
-    # The object itself reads anew each time.
+    # The object itself reads again each time.
     assert events.to_arrow().num_rows == events.to_arrow().num_rows
 
 

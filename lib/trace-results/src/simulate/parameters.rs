@@ -103,7 +103,7 @@ pub fn points(
     vary: Vec<Vary>,
 ) -> Result<(Vec<Point>, Vec<Vary>), Error> {
     let count = vary.iter().map(|vary| vary.values.len()).try_fold(machines.len(), usize::checked_mul);
-    if !count.is_some_and(|count| count <= MOST) {
+    if count.is_none_or(|count| count > MOST) {
         let text = format!("the parameters have more than {MOST} combinations: remove some values");
         return Err(Error::Option(text));
     }

@@ -4,7 +4,8 @@
 #
 #   tests/wheel.sh                   wheel for glibc 2.28 and later, in target/wheel
 #   tests/wheel.sh --sdist-build     also build a wheel from the source distribution (as long again)
-#   tests/wheel.sh --old-debian      also trace a program in a Debian 10 (needs root and its mirror)
+#   tests/wheel.sh --speed DIR       also measure reading of a long trace (python/tests/speed.py)
+#   tests/wheel.sh --old-debian      also trace a program in a Debian 11 (needs root and its mirror)
 #
 # Needs cargo, a C compiler, Python 3.9 or later with venv, and a package index for pip.
 set -euo pipefail
@@ -88,6 +89,11 @@ if [[ " $* " = *" --sdist-build "* ]]; then
     "$python" -m venv "$scratch/venv2"
     "$scratch/venv2/bin/pip" install --quiet --disable-pip-version-check "$scratch"/sdist/*.whl pyarrow pytest
     "$scratch/venv2/bin/python" -m pytest -q "$scratch/tests/test_events.py" -p no:cacheprovider
+fi
+
+if [[ " $* " =~ " --speed "([^ ]+) ]]; then
+    say "speed"
+    "$scratch/venv/bin/python" "$scratch/tests/speed.py" "${BASH_REMATCH[1]}"
 fi
 
 if [[ " $* " = *" --old-debian "* ]]; then

@@ -105,8 +105,6 @@ def _build_programs() -> None:
         _run(["cargo", "build", *profile, *_packages([*PROGRAMS.values(), *HOOKS.values()])])
         programs = hooks = _target_dir() / folder
     else:
-        zigbuild = [sys.executable, "-m", "maturin", "--version"]
-        _run(zigbuild)
         target = f"{_target()}.{_glibc()}"
         _run(["cargo-zigbuild", "zigbuild", *profile, "--target", target, *_packages(PROGRAMS.values())])
         programs = _target_dir() / _target() / folder
@@ -135,6 +133,9 @@ def _maturin(hook, *arguments):
         # The programs are linked with the glibc of this machine, which maturin does not check.
         words += ["--compatibility", "linux"]
     else:
+        # Not the folder of the programs: maturin calls zig by other names than cargo-zigbuild, so
+        # that each would build C code, and what depends on it, again after the other.
+        os.environ["CARGO_TARGET_DIR"] = str(_target_dir() / "wheel-module")
         words += ["--zig", "--target", _target(), "--compatibility", f"manylinux_{_glibc().replace('.', '_')}"]
     os.environ["MATURIN_PEP517_ARGS"] = " ".join(words)
     os.environ.update(_environment())

@@ -19,10 +19,15 @@ say() { printf '\n== %s ==\n' "$*"; }
 python=${PYTHON:-/usr/bin/python3}
 
 say "tools"
-"$python" -m venv "$scratch/build"
-"$scratch/build/bin/pip" install --quiet --disable-pip-version-check \
-    maturin==1.16.0 ziglang==0.17.1 cargo-zigbuild==0.24.1 auditwheel==6.8.2
-export PATH="$scratch/build/bin:$PATH"
+# Always at the same path, which is in the settings of what zig compiles.
+tools=${WHEEL_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/miot-tests/wheel-tools}
+if [ ! -e "$tools/complete" ]; then
+    "$python" -m venv "$tools"
+    "$tools/bin/pip" install --quiet --disable-pip-version-check \
+        maturin==1.16.0 ziglang==0.17.1 cargo-zigbuild==0.24.1 auditwheel==6.8.2
+    touch "$tools/complete"
+fi
+export PATH="$tools/bin:$PATH"
 
 say "wheel and source distribution"
 mkdir -p "$out"

@@ -317,16 +317,17 @@ pub(crate) fn to_python<'py>(py: Python<'py>, array: &dyn Array, row: usize) -> 
             let dictionary = array.as_any_dictionary();
             let keys = dictionary.keys();
             let key = match keys.data_type() {
-                DataType::UInt8 => usize::from(keys.as_primitive::<UInt8Type>().value(row)),
-                DataType::UInt16 => usize::from(keys.as_primitive::<UInt16Type>().value(row)),
-                DataType::UInt32 => keys.as_primitive::<UInt32Type>().value(row) as usize,
+                DataType::Int32 => usize::try_from(keys.as_primitive::<Int32Type>().value(row)).ok(),
+                DataType::UInt8 => Some(usize::from(keys.as_primitive::<UInt8Type>().value(row))),
+                DataType::UInt16 => Some(usize::from(keys.as_primitive::<UInt16Type>().value(row))),
+                DataType::UInt32 => Some(keys.as_primitive::<UInt32Type>().value(row) as usize),
                 other => return Err(unknown(other)),
             };
             let values = dictionary.values();
-            if key >= values.len() {
-                return Ok(py.None().into_bound(py));
+            match key.filter(|key| *key < values.len()) {
+                Some(key) => to_python(py, values, key),
+                None => Ok(py.None().into_bound(py)),
             }
-            to_python(py, values, key)
         }
         DataType::List(_) => {
             let items = array.as_list::<i32>().value(row);

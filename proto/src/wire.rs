@@ -25,7 +25,8 @@
 //! If both sides have minor version [`COMMANDS_SINCE_MINOR`] or later, the log-client also reports
 //! its state (`Report`), and the server sends commands (`Command`), to which the log-client replies
 //! after their execution (`Outcome`). None of these are repeated on another connection. From minor
-//! version [`PACE_SINCE_MINOR`] on the server says how soon it needs events and watermarks (`Pace`).
+//! version [`PACE_SINCE_MINOR`] on, the server says how soon it needs events and watermarks
+//! (`Pace`).
 //!
 //! A connection of an operator: `Hello` with [`Role::Operator`] → `Welcome`, then any number of
 //! `Request` → `Reply`.

@@ -15,8 +15,8 @@
 //! The first event after a pause of a second is read that much later. On an idle cluster
 //! [`Doze`](super::doze::Doze) sleeps longer.
 //!
-//! While nobody follows the trace, a small lane does not shorten the sleep: its producer replaces it
-//! by a larger one.
+//! While nobody follows the trace, a small lane does not shorten the sleep: its producer replaces
+//! it by a larger one.
 
 use miot_proto::wire::Pace;
 use std::time::Duration;

@@ -103,8 +103,9 @@ pub(crate) fn reached(launcher: &str, directory: &Path, suite: &Suite) -> anyhow
 pub(crate) fn sweep(arguments: &Sweep) -> anyhow::Result<ExitCode> {
     /// Attempts, 100 ms apart: other processes may still write while they are being killed.
     const TRIES: usize = 50;
+    // Not the function of libc, which glibc has since 2.34 only.
     // SAFETY: closes descriptors of the launcher that were inherited and that nothing here uses.
-    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
     std::io::stdin().read_to_end(&mut Vec::new())?;
     for _ in 0..TRIES {
         if !arguments.directory.exists() {

@@ -2,7 +2,7 @@
 
 use super::super::returned::{Result, last_error, returned, returned_errno};
 use super::address_mut;
-use std::ffi::{CStr, c_int, c_uint};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 
@@ -101,9 +101,19 @@ pub(in crate::replay::calls) fn close(fd: c_int) -> Result<i64> {
 /// before it ends; the kernel refuses others.
 pub(in crate::replay::calls) fn close_range_of_none(is_valid: bool, flags: c_uint) -> Result<i64> {
     const LAST: c_uint = c_uint::MAX - 1;
+    type CloseRange = unsafe extern "C" fn(c_uint, c_uint, c_int) -> c_int;
     let first = if is_valid { LAST } else { c_uint::MAX };
+    // A program that is linked with it does not start with a glibc older than 2.34.
+    // SAFETY: the name is a C string that outlives the call.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"close_range".as_ptr()) };
+    if found.is_null() {
+        // SAFETY: all arguments are numbers, and the range has no open descriptor.
+        return returned(unsafe { libc::syscall(libc::SYS_close_range, first, LAST, flags) });
+    }
+    // SAFETY: the function `close_range` of libc has this prototype.
+    let close_range = unsafe { std::mem::transmute::<*mut c_void, CloseRange>(found) };
     // SAFETY: the range has no open descriptor.
-    returned(unsafe { libc::close_range(first, LAST, flags as c_int) })
+    returned(unsafe { close_range(first, LAST, flags as c_int) })
 }
 
 /// Calls that fill a structure, which is not read.

@@ -22,7 +22,9 @@ if [ ! -e "$root/made" ]; then
     as_root rm -rf "$root/var/cache/apt/archives" "$root/var/lib/apt/lists"
     as_root touch "$root/made"
 fi
-as_root install -D -m 644 "$wheel" "$root/wheel/$(basename "$wheel")"
+as_root rm -rf "$root/wheel"
+as_root mkdir -p "$root/wheel"
+as_root cp "$wheel" "$root/wheel/"
 as_root tee "$root/wheel/try.sh" > /dev/null <<'EOF'
 set -eu
 ldd --version | head -1

@@ -6,7 +6,7 @@
 
 use arrow_array::Array as _;
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::UInt64Type;
+use arrow_array::types::Int64Type;
 use miot_proto::event::flag;
 use miot_tests::built::built;
 use miot_tests::daemons::{client_command, free_port, preloaded, server};
@@ -236,12 +236,12 @@ fn undefined_layers_and_operations_are_refused() {
 fn numbers_of_losses(trace: &Path) -> u64 {
     let mut numbers = 0;
     for batch in Reader::open(trace).unwrap().table(Table::Losses).unwrap() {
-        let of = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<UInt64Type>().clone();
+        let of = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().clone();
         let (stream, first, last) = (of("stream"), of("first_seq"), of("last_seq"));
         assert_eq!(stream.null_count() + first.null_count() + last.null_count(), 0, "{batch:?}");
-        numbers += (0..batch.num_rows()).map(|row| last.value(row) - first.value(row) + 1).sum::<u64>();
+        numbers += (0..batch.num_rows()).map(|row| last.value(row) - first.value(row) + 1).sum::<i64>();
     }
-    numbers
+    numbers.cast_unsigned()
 }
 
 #[test]

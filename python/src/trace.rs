@@ -13,7 +13,7 @@ use miot_trace_results::heatmap::HeatmapOptions;
 use miot_trace_results::phases::PhaseSelection;
 use miot_trace_results::select::EventQuery;
 use miot_trace_results::simulate::{Simulations, machines, parameters, programs, sweep};
-use miot_trace_results::stat::{Dimension, Selection};
+use miot_trace_results::stat::Selection;
 use miot_trace_results::{Error, EventFilter, Input, heatmap, phases, show, stat};
 use miot_trace_store::{Reader, Table, UnreadLog, schema};
 use pyo3::prelude::*;
@@ -179,14 +179,14 @@ impl Directory {
         block_size: Option<String>,
         times: Times,
     ) -> Answer {
-        let dimension = Dimension::from_name(by, depth).ok_or_else(|| {
+        let subject = stat::subject(by, depth).ok_or_else(|| {
             errors::option(&format!(
                 "by {by}: no such rows; there are job, step, process, program, rank, file, node, operation, layer, directory and user"
             ))
         })?;
         let selection = Selection { layers: layer, jobs: job, paths: path, block_size };
         self.analyze(py, times, |input| {
-            let table = stat::by(input, dimension, &selection, sort.as_deref())?;
+            let table = stat::by(input, subject, &selection, sort.as_deref())?;
             let origin = table.origin();
             let row = |row: miot_trace_analysis::characterize::CounterRow| {
                 let fields = row.fields(origin).0.into_iter().map(|(name, value)| (name, json(value)));

@@ -217,20 +217,9 @@ impl<'a> HeatmapTotals<'a> {
 
     /// Adds events, in order.
     pub fn add(&mut self, batch: &RecordBatch) {
-        let mut events = std::mem::take(&mut self.events);
-        let mut requests = Vec::new();
-        each_outermost(
-            &mut (&mut events, &mut requests),
-            |state| state.0,
-            batch,
-            |state, event| {
-                if event.layer != Some(Layer::App) {
-                    state.1.push(*event);
-                }
-            },
-        );
+        let requests = outermost_requests(&mut self.events, batch);
         for event in &requests {
-            let row = self.index.of(event, &events, self.files);
+            let row = self.index.of(event, &self.events, self.files);
             if row >= self.totals.len() {
                 self.totals.resize(row + 1, 0);
             }
@@ -238,7 +227,6 @@ impl<'a> HeatmapTotals<'a> {
             let (begin, end) = self.times.unwrap_or((event.begin, event.end));
             self.times = Some((begin.min(event.begin), end.max(event.end)));
         }
-        self.events = events;
     }
 
     /// Returns the collector of the cells: `bins` intervals, and at most `most` rows, those with
@@ -273,6 +261,22 @@ impl<'a> HeatmapTotals<'a> {
     }
 }
 
+/// Returns the outermost requests of a batch, without regions of the application.
+fn outermost_requests(events: &mut OutermostEvents, batch: &RecordBatch) -> Vec<Event> {
+    let mut requests = Vec::new();
+    each_outermost(
+        &mut (events, &mut requests),
+        |state| state.0,
+        batch,
+        |state, event| {
+            if event.layer != Some(Layer::App) {
+                state.1.push(*event);
+            }
+        },
+    );
+    requests
+}
+
 /// Second pass: the cells.
 #[derive(Debug)]
 pub struct HeatmapCells<'a> {
@@ -288,26 +292,14 @@ pub struct HeatmapCells<'a> {
 impl HeatmapCells<'_> {
     /// Adds the same events again, in order. Later rows are ignored.
     pub fn add(&mut self, batch: &RecordBatch) {
-        let mut events = std::mem::take(&mut self.events);
-        let mut requests = Vec::new();
-        each_outermost(
-            &mut (&mut events, &mut requests),
-            |state| state.0,
-            batch,
-            |state, event| {
-                if event.layer != Some(Layer::App) {
-                    state.1.push(*event);
-                }
-            },
-        );
+        let requests = outermost_requests(&mut self.events, batch);
         for event in &requests {
-            let row = self.index.of(event, &events, self.files);
+            let row = self.index.of(event, &self.events, self.files);
             if let Some(place) = self.place.get(row) {
                 let even = self.figure != HeatmapFigure::Requests;
                 self.map.spread(*place, event, amount(self.figure, event), even);
             }
         }
-        self.events = events;
     }
 
     /// Returns the map.

@@ -6,8 +6,9 @@ use arrow_array::types::UInt64Type;
 use arrow_array::{Array as _, BooleanArray, RecordBatch};
 use miot_proto::op::Layer;
 use miot_proto::units::parse_bytes;
+pub use miot_trace_analysis::characterize::By;
 use miot_trace_analysis::characterize::table::Groups;
-use miot_trace_analysis::characterize::{By, COLUMNS, Characterization, Characterize, CounterRow, Settings};
+use miot_trace_analysis::characterize::{COLUMNS, Characterization, Characterize, CounterRow, Settings};
 use miot_trace_analysis::{LayerRow, Layers, Missing, OperationRow, Report, Summary, layers, summary};
 use miot_trace_store::{FileNames, Reader, Table, UnreadItem};
 use serde::Serialize;
@@ -45,64 +46,22 @@ pub fn missing(reader: &Reader) -> Result<Missing, Error> {
     Ok(Missing::of(&reader.table(Table::Losses)?))
 }
 
-/// What a row of a table is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dimension {
-    /// Job.
-    Job,
-    /// Step of a job.
-    Step,
-    /// Process.
-    Process,
-    /// Executable.
-    Program,
-    /// MPI rank.
-    Rank,
-    /// File.
-    File,
-    /// Node.
-    Node,
-    /// Layer.
-    Layer,
-    /// Directory of this many path components.
-    Directory(usize),
-    /// User.
-    User,
-}
-
-impl Dimension {
-    /// Returns the dimension of this name; `depth` is that of directories.
-    #[must_use]
-    pub fn from_name(name: &str, depth: usize) -> Option<Dimension> {
-        Some(match name {
-            "job" => Dimension::Job,
-            "step" => Dimension::Step,
-            "process" => Dimension::Process,
-            "program" => Dimension::Program,
-            "rank" => Dimension::Rank,
-            "file" => Dimension::File,
-            "node" | "host" => Dimension::Node,
-            "layer" => Dimension::Layer,
-            "directory" => Dimension::Directory(depth),
-            "user" => Dimension::User,
-            _ => return None,
-        })
-    }
-
-    fn by(self) -> By {
-        match self {
-            Dimension::Job => By::Job,
-            Dimension::Step => By::Step,
-            Dimension::Process => By::Process,
-            Dimension::Program => By::Program,
-            Dimension::Rank => By::Rank,
-            Dimension::File => By::File,
-            Dimension::Node => By::Node,
-            Dimension::Layer => By::Layer,
-            Dimension::Directory(depth) => By::Directory(depth),
-            Dimension::User => By::User,
-        }
-    }
+/// Returns the subject of the rows of `--by NAME`; `depth` is that of directories.
+#[must_use]
+pub fn subject(name: &str, depth: usize) -> Option<By> {
+    Some(match name {
+        "job" => By::Job,
+        "step" => By::Step,
+        "process" => By::Process,
+        "program" => By::Program,
+        "rank" => By::Rank,
+        "file" => By::File,
+        "node" | "host" => By::Node,
+        "layer" => By::Layer,
+        "directory" => By::Directory(depth),
+        "user" => By::User,
+        _ => return None,
+    })
 }
 
 /// Selection of the requests of a table.
@@ -206,14 +165,14 @@ pub struct CounterTable {
     order: Vec<usize>,
 }
 
-/// Returns one row per value of the dimension and layer, largest first by the figure `sort`, by
+/// Returns one row per subject and layer, largest first by the figure `sort`, by
 /// default by bytes.
 ///
 /// # Errors
 /// [`Error::Option`], [`Error::Trace`], [`Error::Interrupted`].
 pub fn by(
     input: &Input<'_>,
-    dimension: Dimension,
+    subject: By,
     selection: &Selection,
     sort: Option<&str>,
 ) -> Result<CounterTable, Error> {
@@ -225,7 +184,7 @@ pub fn by(
     input.each(COLUMNS, |batch| characterize.add(batch))?;
     let found = characterize.finish();
     let missing = missing(reader)?;
-    let groups = found.groups(dimension.by(), &layers);
+    let groups = found.groups(subject, &layers);
     let order = order(&found, &groups, sort.unwrap_or("bytes"))?;
     Ok(CounterTable { found, missing, unread: reader.unread().all(), groups, order })
 }

@@ -102,7 +102,7 @@ impl Options {
         })
     }
 
-    fn rows(&self) -> anyhow::Result<(&'static str, stat::Dimension)> {
+    fn rows(&self) -> anyhow::Result<(&'static str, stat::By)> {
         let name = match self.dimension() {
             Dimension::Job => "job",
             Dimension::Step => "step",
@@ -116,7 +116,7 @@ impl Options {
             Dimension::Directory => "directory",
             Dimension::User => "user",
         };
-        let found = stat::Dimension::from_name(name, self.depth);
+        let found = stat::subject(name, self.depth);
         Ok((name, found.with_context(|| format!("--by {name}: not known"))?))
     }
 

@@ -221,11 +221,13 @@ fn end_of_the_idle_pace_ends_a_sleep_or_prevents_it() {
     sweeper.pace.set(Pace::Live);
     assert!(control.sleep(HOUR), "before the sleep");
     assert!(!control.sleep(Duration::from_millis(1)), "only one sleep");
-    std::thread::scope(|scope| {
-        let sleep = scope.spawn(|| control.sleep(HOUR));
-        sweeper.pace.set(Pace::Idle);
-        std::thread::sleep(Duration::from_millis(20));
-        sweeper.pace.set(Pace::Live);
-        assert!(sleep.join().unwrap(), "during the sleep");
-    });
+    // Without waiting, so that some come before the sleep, some during it, and some in between.
+    for round in 0..100 {
+        std::thread::scope(|scope| {
+            let sleep = scope.spawn(|| control.sleep(HOUR));
+            sweeper.pace.set(Pace::Idle);
+            sweeper.pace.set(Pace::Live);
+            assert!(sleep.join().unwrap(), "round {round}");
+        });
+    }
 }

@@ -297,7 +297,7 @@ fn add_pending_table(control: &Control) {
 pub(crate) fn number_pending() -> u32 {
     /// An odd number: consecutive epochs start far apart.
     const SPREAD: u32 = 0x9e37_79b1;
-    let number = PROCESS.last_pending.fetch_add(1, Relaxed) + 1;
+    let number = PROCESS.last_pending.fetch_add(1, Relaxed).wrapping_add(1);
     number.wrapping_add(epoch().wrapping_mul(SPREAD)).max(1)
 }
 

@@ -186,10 +186,13 @@ impl InFlightReader {
             listing.requests.push(shown.in_flight(&header, age, file));
         }
         let age = |begin| self.age(header.clock, begin, now);
-        for pending in PendingRequest::read_all(segment, &words) {
+        for mut pending in PendingRequest::read_all(segment, &words) {
             if age(pending.request.begin) >= min_age {
                 let of_thread = |entry: &&[u8]| word(entry, lane::TID) == u64::from(pending.tid);
                 let comm = second.chunks_exact(LANE_BYTES).find(of_thread).map_or(&[][..], comm_of);
+                if let Some(fd) = pending.fd.filter(|_| is_seen) {
+                    pending.path = file::of_descriptor(header.pid, fd);
+                }
                 listing.requests.push(pending.in_flight(&header, age, comm));
             }
         }

@@ -213,7 +213,7 @@ pub const PENDING_BYTES: usize = 256;
 /// 16   file handle, 0 if none
 /// 24   requested offset, 32 requested length; NONE if there is none
 /// 40   thread that began it in the low half, thread that it is for in the high half, 0 if unknown
-/// 48   path, padded with NUL; of a long one the end, after "..."
+/// 48   path, padded with NUL; of a long one the end, after "..."; or a word of `descriptor_word`
 /// ```
 pub mod pending {
     /// First word, see [`word`].
@@ -239,6 +239,22 @@ pub mod pending {
     #[must_use]
     pub const fn word(op: crate::op::Op, number: u32) -> u64 {
         super::in_flight::word(op, number, None)
+    }
+
+    /// Returns the first word of the path of a request whose file is an open descriptor of its
+    /// process: an empty path, and the descriptor + 1 in the high half.
+    #[must_use]
+    pub const fn descriptor_word(fd: u32) -> u64 {
+        (fd as u64 + 1) << 32
+    }
+
+    /// Returns the descriptor of the first word of a path; `None` if that is a path, or empty.
+    #[must_use]
+    pub const fn descriptor(path: u64) -> Option<u32> {
+        match (path as u32, (path >> 32) as u32) {
+            (0, 1..) => Some((path >> 32) as u32 - 1),
+            _ => None,
+        }
     }
 
     /// Returns operation and number of a first word; `None` if no request is in flight.

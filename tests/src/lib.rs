@@ -52,6 +52,7 @@ pub mod deployment;
 pub mod fact;
 pub mod faulty_link;
 pub mod forged;
+pub mod frozen_ext4;
 pub mod gluster;
 pub mod judge;
 pub mod killable_daemon;

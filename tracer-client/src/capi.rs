@@ -6,7 +6,7 @@
 //! and length, and a null text is empty.
 
 use crate::lane::RequestArgs;
-use crate::pending::ShownAt;
+use crate::pending::{ShownAt, ShownFile};
 use crate::thread::{AsyncRequest, Completion, ParentRequest, StartedRequest};
 use miot_proto::event::{Caller, Communicator, Ext, NONE};
 use miot_proto::op::Op;
@@ -349,7 +349,7 @@ pub unsafe extern "C" fn miot_show(request: *mut miot_request, done: *const miot
         unsafe { (miot_request::to_async(request), miot_done::to_completion(done), miot_ext::from_ptr(ext)) };
     let Some(mut submitted) = submitted else { return };
     let args = RequestArgs { handle: done.handle, offset: done.offset, length: done.length };
-    submitted.show(args, ext.caller.map_or(0, |caller| caller.tid), ext.path1);
+    submitted.show(args, ext.caller.map_or(0, |caller| caller.tid), ShownFile::Path(ext.path1));
     // SAFETY: the write requires
     // - a pointer to a valid request: it is not null, since `to_async` has returned a request.
     unsafe { *request = miot_request::from_async(submitted) };

@@ -97,6 +97,8 @@ pub use miot_proto::op::{self, Layer, Op};
 #[cfg(not(loom))]
 pub use once::Once;
 #[cfg(not(loom))]
+pub use pending::ShownFile;
+#[cfg(not(loom))]
 pub use process::{epoch, new_handle};
 #[cfg(not(loom))]
 pub use thread::{

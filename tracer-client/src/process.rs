@@ -13,7 +13,7 @@ use crate::file::File;
 use crate::gate::{self, Calls, Permit, SET_UP};
 use crate::identity::{self, Text};
 use crate::lane::{Lane, LaneOwner, Producer, Slot};
-use crate::pending::PendingEntry;
+use crate::pending::{PendingEntry, PendingTable};
 use crate::{clock, node::Control};
 use miot_proto::segment::{
     HEADER_BYTES, LANE_BYTES, MAGIC, MAJOR, MAX_LANE_SLOTS, MAX_LANES, MIN_LANE_SLOTS, MINOR, PENDING_BYTES,
@@ -243,7 +243,7 @@ pub(crate) fn reserve_lanes(control: &Control) {
 }
 
 /// Returns the table of asynchronous requests; `None` if there is none.
-pub(crate) fn pending_table() -> Option<&'static [PendingEntry]> {
+pub(crate) fn pending_table() -> Option<PendingTable<'static>> {
     let at = PROCESS.pending.load(Acquire);
     if at == 0 || at == NO_TABLE {
         return None;
@@ -253,14 +253,15 @@ pub(crate) fn pending_table() -> Option<&'static [PendingEntry]> {
     //   aligned the offset;
     // - a mapping that outlives it: the segment is never unmapped in this process image;
     // - shared access only: entries consist of atomics.
-    Some(unsafe {
+    let entries = unsafe {
         let first = PROCESS.base.load(Relaxed).add(at as usize).cast::<PendingEntry>();
         std::slice::from_raw_parts(first, PENDING_ENTRIES)
-    })
+    };
+    Some(PendingTable::of_process(entries))
 }
 
 /// [`pending_table`], after making the table if there is none. The process must have a segment.
-pub(crate) fn make_pending_table(control: &Control) -> Option<&'static [PendingEntry]> {
+pub(crate) fn make_pending_table(control: &Control) -> Option<PendingTable<'static>> {
     if PROCESS.pending.load(Relaxed) == 0 {
         add_pending_table(control);
     }

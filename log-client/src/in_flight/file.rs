@@ -55,6 +55,12 @@ fn find(pid: u32, tid: u32) -> Option<Vec<u8>> {
     }
 }
 
+/// The file that a process has open as this descriptor; empty if it cannot be resolved.
+pub(super) fn of_descriptor(pid: u32, fd: u32) -> Vec<u8> {
+    let link = std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok();
+    link.map_or_else(Vec::new, |path| path.into_os_string().into_vec())
+}
+
 fn proc(pid: u32, tid: u32, name: &str) -> PathBuf {
     format!("/proc/{pid}/task/{tid}/{name}").into()
 }

@@ -48,6 +48,8 @@ pub(crate) struct PendingRequest {
     pub(crate) request: InFlightEntry,
     /// Empty if unknown.
     pub(crate) path: Vec<u8>,
+    /// Descriptor of its file, if the process shows that instead of a path.
+    pub(crate) fd: Option<u32>,
 }
 
 impl PendingRequest {
@@ -88,6 +90,7 @@ impl PendingRequest {
                 length: word(entry, pending::LENGTH),
             },
             path: path.split(|byte| *byte == 0).next().unwrap_or_default().to_vec(),
+            fd: pending::descriptor(word(entry, pending::PATH)),
         })
     }
 }

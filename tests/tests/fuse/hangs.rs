@@ -1,33 +1,10 @@
 //! A request that hangs below the mount is shown with file, offset and length.
 
 use crate::mounted::MountDirs;
+use miot_tests::frozen_ext4::FrozenExt4;
 use miot_tests::node::Node;
-use miot_tests::process::{Background, run, until};
-use rustix::mount::{UnmountFlags, unmount};
-use std::path::{Path, PathBuf};
+use miot_tests::process::{Background, until};
 use std::process::Command;
-
-/// A file system whose writes can be made to wait.
-struct Ext4(PathBuf);
-
-impl Ext4 {
-    fn mount(image: &Path, at: &Path) -> Ext4 {
-        let script = "truncate -s 16M \"$1\" && mkfs.ext4 -q \"$1\" && mount -o loop \"$1\" \"$2\"";
-        let _ = run(Command::new("sh").args(["-ec", script, "sh"]).arg(image).arg(at)).success();
-        Ext4(at.to_owned())
-    }
-
-    fn freeze(&self, word: &str) {
-        let _ = run(Command::new("fsfreeze").arg(word).arg(&self.0));
-    }
-}
-
-impl Drop for Ext4 {
-    fn drop(&mut self) {
-        self.freeze("--unfreeze");
-        let _ = unmount(&self.0, UnmountFlags::DETACH);
-    }
-}
 
 #[test]
 fn hanging_write_has_file_offset_and_length() {
@@ -36,14 +13,14 @@ fn hanging_write_has_file_offset_and_length() {
         return;
     }
     let place = MountDirs::new("fuse-hangs");
-    let ext4 = Ext4::mount(&place.dir.join("image"), &place.source);
+    let ext4 = FrozenExt4::mount(&place.dir.join("image"), &place.source);
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
     let node = Node::start(&place.dir, shared.path());
     let dir = format!("MIOT_DIR={}", node.dir.display());
     let mounted = place.mounted_by(&["env", &dir], &[]);
     let file = mounted.place.mount.join("data");
     std::fs::write(&file, [0; 16384]).unwrap();
-    ext4.freeze("--freeze");
+    ext4.freeze();
     let mut dd = Command::new("dd");
     dd.args(["if=/dev/zero", "bs=4096", "seek=2", "count=1", "conv=notrunc"]);
     let mut dd = Background::start(dd.arg(format!("of={}", file.display())));
@@ -56,7 +33,7 @@ fn hanging_write_has_file_offset_and_length() {
     let shown = shown.unwrap();
     assert_eq!((&shown["offset"], &shown["length"]), (&8192.into(), &4096.into()), "{shown}");
     assert!(shown["file"].as_str().is_some_and(|file| file.ends_with("/data")), "{shown}");
-    ext4.freeze("--unfreeze");
+    ext4.thaw();
     until("dd ends", || !dd.running());
     mounted.end();
     let rows = node.end();

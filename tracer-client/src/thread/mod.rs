@@ -35,8 +35,8 @@ mod prepare;
 
 use crate::clock::{counter, ticks};
 use crate::lane::{Lane, Producer, RequestArgs, Slot};
-use crate::pending::{ShownAt, ShownRequest};
-use crate::{node, pending, process, tls};
+use crate::pending::{ShownAt, ShownFile, ShownRequest};
+use crate::{node, process, tls};
 use commit::{commit, commit_with_ext, commit_with_path};
 use miot_proto::event::{Caller, Ext, NONE, RecordKind, flag};
 use miot_proto::op::{self, Layer, Op};
@@ -494,10 +494,10 @@ impl AsyncRequest {
     }
 
     /// Shows the request as in flight until [`complete`], with its arguments, the thread that it is
-    /// for (0 if unknown) and its path (empty if unknown). Up to
+    /// for (0 if unknown) and its file. Up to
     /// [`PENDING_ENTRIES`](miot_proto::segment::PENDING_ENTRIES) requests of a process are shown at
     /// the same time. A request that is shown and never completed is shown until the process ends.
-    pub fn show(&mut self, args: RequestArgs, caller: u32, path: &[u8]) {
+    pub fn show(&mut self, args: RequestArgs, caller: u32, file: ShownFile<'_>) {
         let thread = tls::thread();
         // SAFETY: dereferencing `thread`, its lane and its control page requires
         // - `thread` is the calling thread's own block, which lives as long as the thread;
@@ -511,17 +511,17 @@ impl AsyncRequest {
         let Some(table) = table else { return };
         let RequestArgs { handle, offset, length } = args;
         let shown =
-            ShownRequest { op: self.op, begin: self.begin, handle, offset, length, tid, caller, path };
-        self.shown = pending::show(table, process::number_pending(), &shown);
+            ShownRequest { op: self.op, begin: self.begin, handle, offset, length, tid, caller, file };
+        self.shown = table.show(process::number_pending(), &shown);
     }
 
-    /// Shows the request no longer.
-    fn hide(&mut self) {
+    /// Shows the request no longer. [`complete`] does that too.
+    pub fn hide(&mut self) {
         let shown = std::mem::replace(&mut self.shown, ShownAt::NOWHERE);
         if shown != ShownAt::NOWHERE
             && let Some(table) = process::pending_table()
         {
-            pending::hide(table, self.op, shown);
+            table.hide(self.op, shown);
         }
     }
 }

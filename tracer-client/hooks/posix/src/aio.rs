@@ -5,7 +5,6 @@
 //! libc's own threads, which execute it, are not hooked. A program that is notified by a signal or
 //! in a thread queries the request with the same functions.
 
-use crate::files::tracked;
 use crate::pending::{self, Interface, Key, PendingRequest, Queue};
 use crate::real::{RealFunction, ReturnValue, hook, keeping_errno};
 use miot_tracer::NONE;
@@ -33,7 +32,7 @@ fn record_submit(op: Op, block: Block, real: impl FnOnce() -> c_int) -> c_int {
     let returned = real();
     let failure = returned.result();
     if failure < 0
-        && let Some(request) = pending::take_oldest(key(block))
+        && let Some(mut request) = pending::take_oldest(key(block))
     {
         request.record_refused(failure);
     }
@@ -48,7 +47,7 @@ fn store_request(op: Op, block: Block) -> bool {
         request.complete_unseen();
     }
     let Some(request) = begin(op, block) else { return false };
-    let is_stored = pending::store(QUEUE, block.addr() as u64, &request);
+    let is_stored = pending::store(QUEUE, block.addr() as u64, request);
     if !is_stored {
         request.complete_unseen();
     }
@@ -66,9 +65,9 @@ fn begin(op: Op, block: Block) -> Option<PendingRequest> {
         (block.aio_fildes, block.aio_offset as u64, block.aio_nbytes as u64, block.aio_buf.addr() as u64)
     };
     if op == posix::AIO_FSYNC {
-        return PendingRequest::begin_on(op, tracked(op, fd)?, NONE, NONE);
+        return PendingRequest::begin_on(op, fd, NONE, NONE);
     }
-    Some(PendingRequest::begin_on(op, tracked(op, fd)?, offset, length)?.with_buffer(buffer))
+    Some(PendingRequest::begin_on(op, fd, offset, length)?.with_buffer(buffer))
 }
 
 fn key(block: Block) -> Key {

@@ -5,7 +5,6 @@
 //! any call (fio with `userspace_reap`). Such requests are recorded when their context is destroyed
 //! or the program ends, if their events still exist.
 
-use crate::files::tracked;
 use crate::memory::{is_readable, peek};
 use crate::pending::{self, Interface, PendingRequest, Queue};
 use crate::real::{Long, NegatedErrno, ReturnValue, hook};
@@ -114,7 +113,7 @@ pub(crate) fn on_submit<R: ReturnValue>(
         if let Some(earlier) = pending::take_oldest(queue.key(block.addr() as u64)) {
             earlier.complete_unseen();
         }
-        if !pending::store(queue, block.addr() as u64, &request) {
+        if !pending::store(queue, block.addr() as u64, request) {
             request.complete_unseen();
         }
     }
@@ -125,7 +124,7 @@ pub(crate) fn on_submit<R: ReturnValue>(
         for (at, block) in refused.iter().enumerate() {
             let request = pending::take_oldest(queue.key(block.addr() as u64));
             // The error refers to the first refused block; the kernel has not read the others.
-            if let Some(request) = request.filter(|_| at == 0 && result < 0) {
+            if let Some(mut request) = request.filter(|_| at == 0 && result < 0) {
                 request.record_refused(result);
             }
         }
@@ -140,13 +139,13 @@ fn begin(block: Block) -> Option<PendingRequest> {
         command::FSYNC | command::FDSYNC => posix::LIBAIO_FSYNC,
         _ => return None,
     };
-    let file = tracked(op, block.fd as c_int)?;
+    let fd = block.fd as c_int;
     let (length, buffer) = match block.opcode {
-        command::FSYNC | command::FDSYNC => return PendingRequest::begin_on(op, file, NONE, NONE),
+        command::FSYNC | command::FDSYNC => return PendingRequest::begin_on(op, fd, NONE, NONE),
         command::READV | command::WRITEV => requested_bytes(block.buffer, block.length),
         _ => (block.length, block.buffer),
     };
-    Some(PendingRequest::begin_on(op, file, block.offset as u64, length)?.with_buffer(buffer))
+    Some(PendingRequest::begin_on(op, fd, block.offset as u64, length)?.with_buffer(buffer))
 }
 
 /// Returns the number of bytes requested by a vector of buffers, and the address of the first

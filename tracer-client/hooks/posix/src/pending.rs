@@ -13,14 +13,15 @@
 
 #![expect(clippy::disallowed_types, reason = "table of requests under way, used without locks")]
 
-use crate::description::Description;
+use crate::files::tracked;
 use crate::request::unaligned_flag;
 use crate::vfork;
 use miot_tracer::{
-    AsyncRequest, Caller, Completion, Ext, NONE, Op, complete, epoch, flag, record, submit, ticks,
+    AsyncRequest, Caller, Completion, Ext, NONE, Op, RequestArgs, ShownFile, complete, epoch, flag, record,
+    submit, ticks,
 };
 use std::cell::UnsafeCell;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize,
@@ -72,17 +73,21 @@ pub(crate) struct PendingRequest {
     pub(crate) offset2: u64,
     /// Thread on whose behalf it is made, if it has no parent request.
     pub(crate) caller: Option<Caller>,
+    /// Descriptor of its file, -1 if there is none.
+    pub(crate) fd: c_int,
 }
 
 impl PendingRequest {
-    /// Begins a request on a file, before it is submitted. `None` if it is not to be recorded.
-    pub(crate) fn begin_on(op: Op, file: &Description, offset: u64, length: u64) -> Option<PendingRequest> {
+    /// Begins a request on the file of a descriptor, before it is submitted. `None` if it is not to
+    /// be recorded.
+    pub(crate) fn begin_on(op: Op, fd: c_int, offset: u64, length: u64) -> Option<PendingRequest> {
+        let file = tracked(op, fd)?;
         let (handle, flags) = (file.handle(), file.flags());
         let appends = op.is_write() && flags & flag::APPEND != 0;
         let offset = if appends { NONE } else { offset };
         let request = PendingRequest::begin(op)?;
         let caller = file.caller().filter(|_| request.submitted.is_outermost());
-        Some(PendingRequest { handle, offset, length, flags, caller, ..request })
+        Some(PendingRequest { handle, offset, length, flags, caller, fd, ..request })
     }
 
     /// Adds the flags of a buffer at this address.
@@ -104,12 +109,22 @@ impl PendingRequest {
             handle2: NONE,
             offset2: NONE,
             caller: None,
+            fd: -1,
         };
         submitted.map(none)
     }
 
+    /// Shows the request as in flight until it is recorded.
+    fn show(&mut self) {
+        let args = RequestArgs { handle: self.handle, offset: self.offset, length: self.length };
+        let caller = self.caller.map_or(0, |caller| caller.tid);
+        let file = u32::try_from(self.fd).map_or(ShownFile::Unknown, ShownFile::Descriptor);
+        self.submitted.show(args, caller, file);
+    }
+
     /// Records a request that was refused with this result.
-    pub(crate) fn record_refused(&self, result: i64) {
+    pub(crate) fn record_refused(&mut self, result: i64) {
+        self.submitted.hide();
         record(self.op, self.submitted.ticks(), ticks(), self.done(result), &Ext::default());
     }
 
@@ -205,8 +220,9 @@ fn probe(key: Key, count: usize) -> impl Iterator<Item = (&'static AtomicU64, &'
     indices.filter_map(|at| Some((KEYS.get(at)?, REQUESTS.get(at)?)))
 }
 
-/// Stores a request that is about to be submitted. Returns false if there is no free slot.
-pub(crate) fn store(queue: Queue, id: u64, request: &PendingRequest) -> bool {
+/// Stores a request that is about to be submitted, and shows it as in flight. Returns false if there
+/// is no free slot.
+pub(crate) fn store(queue: Queue, id: u64, mut request: PendingRequest) -> bool {
     let (key, epoch) = (queue.key(id), epoch());
     let reserve = |word: &AtomicU64, found| word.compare_exchange(found, RESERVED, AcqRel, Relaxed).is_ok();
     let free = |word: &AtomicU64, _: &Slot| word.load(Relaxed) == FREE && reserve(word, FREE);
@@ -219,9 +235,10 @@ pub(crate) fn store(queue: Queue, id: u64, request: &PendingRequest) -> bool {
     let found = all.find(|(_, (word, slot))| free(word, slot));
     let found = found.or_else(|| probe(key, WINDOW).enumerate().find(|(_, (word, slot))| stale(word, slot)));
     let Some((distance, (word, slot))) = found else { return false };
+    request.show();
     // SAFETY:
     // - This thread has reserved the slot.
-    unsafe { (*slot.request.get()).write(*request) };
+    unsafe { (*slot.request.get()).write(request) };
     slot.begun.store(request.submitted.ticks(), Relaxed);
     slot.epoch.store(epoch, Relaxed);
     slot.interface.store(queue.interface as u32, Relaxed);

@@ -125,7 +125,7 @@ impl SubmissionEntry {
     /// therefore unknown.
     fn on_fd(&self, op: Op, offset: u64, length: u64) -> Option<PendingRequest> {
         if self.flags & FIXED_FILE == 0 {
-            return PendingRequest::begin_on(op, tracked(op, self.fd)?, offset, length);
+            return PendingRequest::begin_on(op, self.fd, offset, length);
         }
         Some(PendingRequest { offset, length, ..PendingRequest::begin(op)? })
     }
@@ -163,7 +163,7 @@ impl SubmissionEntry {
         }
         let length = u64::from(self.length);
         let request = match output {
-            Some(file) => PendingRequest::begin_on(op, file, self.offset, length),
+            Some(_) => PendingRequest::begin_on(op, self.fd, self.offset, length),
             None => PendingRequest::begin(op).map(|request| PendingRequest { length, ..request }),
         };
         let (handle2, offset2) = input.map_or((NONE, NONE), |file| (file.handle(), self.address));

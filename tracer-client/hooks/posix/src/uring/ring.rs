@@ -304,7 +304,7 @@ impl Ring {
 
     fn begin_request(&self, entry: &SubmissionEntry) {
         let Some(request) = entry.begin() else { return };
-        if entry.is_silent() || !pending::store(self.queue(), entry.user_data, &request) {
+        if entry.is_silent() || !pending::store(self.queue(), entry.user_data, request) {
             request.complete_unseen();
         }
     }
@@ -349,7 +349,7 @@ impl Ring {
         let missed = self.missed.load(Relaxed) + if (ahead as i32) < 0 { 0 } else { ahead };
         pending::abandon(Some(self.queue()));
         if missed != 0
-            && let Some(request) = PendingRequest::begin(posix::URING_UNSEEN)
+            && let Some(mut request) = PendingRequest::begin(posix::URING_UNSEEN)
         {
             request.record_refused(i64::from(missed));
         }

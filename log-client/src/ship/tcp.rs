@@ -79,9 +79,8 @@ impl Transport for Tcp {
             },
             Message::Refused { reason, transient: true } => ConnectOutcome::NotNow(reason),
             Message::Refused { reason, .. } => ConnectOutcome::Refused(reason),
-            _ => ConnectOutcome::Refused(
-                "the peer is not a MIOT log-server: it did not answer the greeting".into(),
-            ),
+            // Earlier log-servers may acknowledge batches of an earlier connection first.
+            _ => ConnectOutcome::NotNow("the log-server has not answered the greeting first".into()),
         })
     }
 }

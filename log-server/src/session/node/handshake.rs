@@ -131,7 +131,9 @@ impl Session {
     }
 }
 
-/// Sends acknowledgments and other messages, until neither the store nor the session has more.
+/// Sends acknowledgments and other messages, until neither the store nor the session has more. The
+/// first message answers the greeting: the store may acknowledge batches of an earlier connection
+/// before that.
 async fn write<W>(
     mut writer: W,
     mut acks: watch::Receiver<Seq>,
@@ -141,8 +143,8 @@ async fn write<W>(
 where
     W: AsyncWrite + Unpin,
 {
-    let (mut more_messages, mut more_acks, mut frame) = (true, true, Vec::new());
-    while more_messages || more_acks {
+    let (mut more_messages, mut more_acks, mut has_answered, mut frame) = (true, true, false, Vec::new());
+    while more_messages || more_acks && has_answered {
         frame.clear();
         tokio::select! {
             biased;
@@ -153,13 +155,14 @@ where
                         ping_sent.store(*at, Ordering::Relaxed);
                     }
                     message.append_frame(&mut frame);
+                    has_answered = true;
                     if matches!(message, Message::Refused { .. }) {
                         (more_messages, more_acks) = (false, false);
                     }
                 }
                 None => more_messages = false,
             },
-            changed = acks.changed(), if more_acks => match changed {
+            changed = acks.changed(), if more_acks && has_answered => match changed {
                 Ok(()) => {
                     let Seq(through) = *acks.borrow_and_update();
                     Message::Ack { through }.append_frame(&mut frame);
@@ -171,4 +174,41 @@ where
         writer.flush().await?;
     }
     writer.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt as _;
+
+    #[tokio::test]
+    async fn greeting_is_answered_before_anything_is_acknowledged() {
+        let (server, mut node) = tokio::io::duplex(1 << 10);
+        let (acks_in, acks) = watch::channel(Seq(0));
+        let (out, queue) = mpsc::unbounded_channel();
+        acks_in.send_replace(Seq(7));
+        let writing = tokio::spawn(write(server, acks, queue, Arc::default()));
+        // The acknowledgment waits for the answer.
+        tokio::task::yield_now().await;
+        out.send(Message::Welcome { version: VERSION, through: 3 }).unwrap();
+        drop((out, acks_in));
+        writing.await.unwrap().unwrap();
+        let mut sent = Vec::new();
+        node.read_to_end(&mut sent).await.unwrap();
+        let answer = Message::Welcome { version: VERSION, through: 3 }.frame();
+        assert_eq!(sent, [answer, Message::Ack { through: 7 }.frame()].concat());
+    }
+
+    #[tokio::test]
+    async fn connection_without_an_answer_ends() {
+        let (server, mut node) = tokio::io::duplex(1 << 10);
+        let (acks_in, acks) = watch::channel(Seq(0));
+        let (out, queue) = mpsc::unbounded_channel();
+        acks_in.send_replace(Seq(7));
+        drop(out);
+        write(server, acks, queue, Arc::default()).await.unwrap();
+        let mut sent = Vec::new();
+        node.read_to_end(&mut sent).await.unwrap();
+        assert!(sent.is_empty(), "{sent:?}");
+    }
 }

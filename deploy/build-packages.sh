@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the five Debian packages: miot-server, miot-client, miot-dev, miot-tools, miot-query. Needs cargo and cargo-deb
+# Makes the six Debian packages: miot-server, miot-client, miot-dev, miot-tools, miot-query, miot-uploader. Needs cargo and cargo-deb
 # (tests/setup.sh builds it into target/tools).
 #   deploy/build-packages.sh                     into target/packages
 #   deploy/build-packages.sh --out DIR           into DIR
@@ -31,6 +31,7 @@ if [ "$build" = yes ]; then
     cargo build "${flags[@]}"
     cargo build "${flags[@]}" -p miot-manuals
     cargo build "${flags[@]}" -p miot-query
+    cargo build "${flags[@]}" -p miot-uploader
 fi
 built=${CARGO_TARGET_DIR:-target}/$profile
 
@@ -38,7 +39,7 @@ built=${CARGO_TARGET_DIR:-target}/$profile
 stage=target/package-stage
 rm -rf $stage
 mkdir -p $stage/bin $stage/lib $stage/pkgconfig
-for file in miot miot-query log-server log-client miot-fuse; do install -s -m 755 "$built/$file" $stage/bin/; done
+for file in miot miot-query log-server log-client miot-uploader miot-fuse; do install -s -m 755 "$built/$file" $stage/bin/; done
 for file in libmiot_posix.so libmiot_mpi.so libmiot.so; do install -s --strip-program=deploy/strip-library.sh -m 644 "$built/$file" $stage/lib/; done
 install -m 644 "$built/libmiot.a" $stage/lib/
 strip --strip-debug $stage/lib/libmiot.a
@@ -49,7 +50,7 @@ sed -e 's|@PREFIX@|/usr|' -e "s|@VERSION@|$number|" -e 's|@INCLUDEDIR@|/usr/incl
 gzip -9n $stage/man/*
 
 mkdir -p "$out"
-for package in miot-log-server miot-log-client miot-capi miot miot-query; do
+for package in miot-log-server miot-log-client miot-capi miot miot-query miot-uploader; do
     cargo deb --quiet --no-build --no-strip -p $package "${options[@]}" --output "$out/" > /dev/null
 done
 ls "$out"/*.deb

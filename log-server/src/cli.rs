@@ -34,6 +34,7 @@ capitals), overridden by options. All keys of the file, with their defaults:
     seal_after = \"15min\"             # ... or at this age
     keep_bytes = \"0 B\"               # maximum size of the sealed parts, the oldest are removed; 0: no limit
     keep_for = \"0s\"                  # parts whose last event is older are removed; 0: never
+    # store = \"s3://bucket/prefix\"   # miot-uploader copies sealed parts there, before they are removed
 
 Example: receive the events of this machine's log-client and display them
 

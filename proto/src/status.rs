@@ -84,8 +84,24 @@ pub struct ServerStatus {
     pub subscribers_cut: u64,
     /// Number of refused connections.
     pub turned_away: u64,
+    /// Sealed parts that wait for their upload; `None` if the log-server has no object store.
+    pub upload: Option<UploadStatus>,
     /// Losses of all nodes since the start.
     pub losses: Losses,
+}
+
+/// Sealed parts that wait for their upload to an object store.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UploadStatus {
+    /// Address of the store.
+    pub store: String,
+    /// Number of parts.
+    pub parts: u64,
+    /// Their size in bytes.
+    pub bytes: u64,
+    /// Time since the oldest of them was sealed, seconds.
+    pub oldest_s: f64,
 }
 
 /// Interval over which a rate was measured.

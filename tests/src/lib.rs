@@ -61,6 +61,7 @@ pub mod machine;
 pub mod mpi;
 pub mod namespaces;
 pub mod node;
+pub mod object_store;
 pub mod pattern;
 pub mod process;
 pub mod producers;

@@ -29,6 +29,7 @@ fn main() -> anyhow::Result<()> {
         ("1", miot_query::cli::Options::command()),
         ("8", miot_log_client::cli::Options::command()),
         ("8", miot_log_server::cli::Options::command()),
+        ("8", miot_uploader::cli::Options::command()),
         ("8", miot_hook_fuse::options::Options::command()),
     ];
     if is_reference {

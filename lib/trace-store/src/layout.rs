@@ -111,6 +111,11 @@ impl Layout {
         self.ledger_folder().join(format!("part-{part:06}.sealed"))
     }
 
+    /// Mark of a part that an object store has.
+    pub(crate) fn ledger_uploaded(&self, part: u64) -> PathBuf {
+        self.ledger_folder().join(format!("part-{part:06}.uploaded"))
+    }
+
     /// Returns the parts with a live ledger file and those with a sealed one.
     pub(crate) fn ledger_parts(&self) -> Result<(BTreeSet<u64>, BTreeSet<u64>), Error> {
         let names = names(&self.ledger_folder())?;
@@ -227,8 +232,10 @@ impl Layout {
         let removed = sealed.range(..parts.first).map(|part| self.ledger_sealed(*part));
         parts.leftovers.extend(removed);
         let ledger = names(&self.ledger_folder())?;
-        let unfinished = ledger.iter().filter(|name| name.ends_with(TMP));
-        parts.leftovers.extend(unfinished.map(|name| self.ledger_folder().join(name)));
+        let is_leftover =
+            |name: &str| name.ends_with(TMP) || uploaded_part(name).is_some_and(|part| part < parts.first);
+        let ledger = ledger.iter().filter(|name| is_leftover(name));
+        parts.leftovers.extend(ledger.map(|name| self.ledger_folder().join(name)));
         Ok(parts)
     }
 }
@@ -281,6 +288,10 @@ fn number(text: &str) -> Option<u64> {
 
 fn sealed_part(name: &str) -> Option<u64> {
     number(name.strip_prefix("part-")?.strip_suffix(".parquet")?)
+}
+
+fn uploaded_part(name: &str) -> Option<u64> {
+    number(name.strip_prefix("part-")?.strip_suffix(".uploaded")?)
 }
 
 fn carried_first(name: &str) -> Option<u64> {

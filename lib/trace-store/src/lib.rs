@@ -12,6 +12,7 @@
 //! DIR/live/part-000001.files.arrows  …
 //! DIR/ledger/part-000000.{live,sealed}    number of rows, and the last attempt number of each
 //!                                         stream
+//! DIR/ledger/part-000000.uploaded         the object store that has the part
 //! ```
 //!
 //! Rules that every reader and writer follows:
@@ -48,6 +49,7 @@
 //! | `handles`, `samples` | what a restarted log-server reads: open handles, last device samples |
 //! | `used_ids` | detects ids in events of a live part that no side table defines |
 //! | `live_rows` | rows of a live stream up to its last whole message |
+//! | [`upload`] | what an object store gets of a trace, and what it has |
 //! | `unread_log` | what a reader could not read |
 //! | `checksum`, `parquet_file` | checksums of sealed files; opening and reading them |
 //! | [`fsck`], [`repair`], `quarantine` | check of a directory; its repair; the folder of damaged files |
@@ -83,6 +85,7 @@ pub mod schema;
 mod seal;
 mod sealer;
 mod unread_log;
+pub mod upload;
 mod used_ids;
 pub mod writer;
 

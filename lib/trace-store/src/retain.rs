@@ -30,6 +30,7 @@ use crate::parquet_file;
 use crate::recover::{Recovery, StreamEnds};
 use crate::schema::Table;
 use crate::seal;
+use crate::upload;
 use needed_ids::NeededIds;
 use parquet::file::statistics::Statistics;
 use std::collections::{HashMap, HashSet};
@@ -55,6 +56,7 @@ pub struct KnownIds {
 pub(crate) struct RetainRequest {
     pub(crate) keep_bytes: Option<u64>,
     pub(crate) keep_for: Option<Duration>,
+    pub(crate) store: Option<String>,
     /// Number of the live part.
     pub(crate) live: u64,
     /// `None`: all ids may be used.
@@ -130,6 +132,7 @@ pub(crate) fn retain(
             seal::remove(&layout.sealed(table, part))?;
         }
         seal::remove(&layout.ledger_sealed(part))?;
+        seal::remove(&layout.ledger_uploaded(part))?;
     }
     for table in Table::SIDE.into_iter().filter(|_| parts.first > 0) {
         seal::remove(&layout.carried(table, parts.first))?;
@@ -152,7 +155,8 @@ fn last_to_remove(layout: &Layout, request: &RetainRequest, parts: &Parts) -> Re
             Some(oldest) if !too_much => latest(layout, *part)? < oldest,
             _ => false,
         };
-        if !too_much && !too_old {
+        let is_missing_there = |store: &String| !upload::is_uploaded(layout, *part, store);
+        if !too_much && !too_old || request.store.as_ref().is_some_and(is_missing_there) {
             break;
         }
         bytes = bytes.saturating_sub(bytes_of(layout, *part));

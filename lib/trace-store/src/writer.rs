@@ -44,6 +44,9 @@ pub struct Options {
     /// Maximum age of the last event of a sealed part, by the clock of this machine: older parts
     /// are removed. Default: none, nothing is removed.
     pub keep_for: Option<Duration>,
+    /// Address of an object store: no part is removed before the store has it, see
+    /// [`crate::upload`]. Default: none.
+    pub store: Option<String>,
     /// Partition of the ids that the owner assigns, see [`crate::ids`]; at most
     /// [`MAX_PARTITION`](crate::ids::MAX_PARTITION). A trace is continued only with its own.
     /// Default: 0.
@@ -58,6 +61,7 @@ impl Default for Options {
             seal_after: Duration::from_secs(15 * 60),
             keep_bytes: None,
             keep_for: None,
+            store: None,
             partition: 0,
         }
     }
@@ -501,8 +505,9 @@ impl Writer {
     /// [`Error::Retain`]: an earlier call failed; its parts stay, and their removal is retried.
     pub fn retain(&mut self) -> Result<(), Error> {
         let Options { keep_bytes, keep_for, .. } = self.options;
+        let store = self.options.store.clone();
         let known = self.retention.known.clone();
-        if self.sealer.retain(RetainRequest { keep_bytes, keep_for, live: self.part, known }) {
+        if self.sealer.retain(RetainRequest { keep_bytes, keep_for, store, live: self.part, known }) {
             self.retention.checked = Some(Instant::now());
         }
         self.sealer.retain_error().map_or(Ok(()), Err)

@@ -2,7 +2,7 @@
 
 use super::LOSS_PLACES;
 use miot_daemon::Exposition;
-use miot_proto::status::{ClusterStatus, NodeReport, NodeStatus};
+use miot_proto::status::{ClusterStatus, NodeReport, NodeStatus, UploadStatus};
 
 /// Formats the status for Prometheus.
 pub(super) fn text(status: &ClusterStatus) -> Result<String, prometheus::Error> {
@@ -46,6 +46,7 @@ fn server(page: &Exposition, status: &ClusterStatus) -> Result<(), prometheus::E
         ["state"],
         [(["live"], number(server.live_parts)), (["sealed"], number(server.sealed_parts))],
     )?;
+    waiting_uploads(page, server.upload.as_ref())?;
     page.gauge(
         "miot_server_disk_free_bytes",
         "Space available to the log-server in the file system of the trace.",
@@ -82,6 +83,21 @@ fn server(page: &Exposition, status: &ClusterStatus) -> Result<(), prometheus::E
         "miot_server_connections_refused_total",
         "Connections that were refused.",
         server.turned_away,
+    )
+}
+
+fn waiting_uploads(page: &Exposition, upload: Option<&UploadStatus>) -> Result<(), prometheus::Error> {
+    let Some(upload) = upload else { return Ok(()) };
+    page.gauge(
+        "miot_server_upload_waiting_parts",
+        "Sealed parts that the object store does not have yet.",
+        upload.parts as f64,
+    )?;
+    page.gauge("miot_server_upload_waiting_bytes", "Their size.", upload.bytes as f64)?;
+    page.gauge(
+        "miot_server_upload_oldest_seconds",
+        "Time since the oldest of them was sealed.",
+        upload.oldest_s,
     )
 }
 

@@ -40,6 +40,8 @@ const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Monitor {
     trace: PathBuf,
+    /// Address of the object store for sealed parts.
+    object_store: Option<String>,
     started: (Instant, i64),
     memory: Arc<Budget>,
     memory_limit: u64,
@@ -128,6 +130,7 @@ impl Monitor {
         let started = Instant::now();
         Arc::new(Monitor {
             trace: config.trace.clone(),
+            object_store: config.store.clone(),
             started: (started, now()),
             memory,
             memory_limit: config.memory,
@@ -140,7 +143,7 @@ impl Monitor {
                 events: 0,
                 nodes: BTreeMap::new(),
             }),
-            disk: Mutex::new(Disk::measure(&config.trace)),
+            disk: Mutex::new(Disk::measure(&config.trace, config.store.as_deref())),
             rates: Mutex::default(),
             subscribers: AtomicU64::new(0),
             subscribers_cut: AtomicU64::new(0),
@@ -214,7 +217,7 @@ impl Monitor {
             if tick == 0 && disk_check.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) {
                 let monitor = Arc::clone(&self);
                 disk_check = Some(tokio::task::spawn_blocking(move || {
-                    let disk = Disk::measure(&monitor.trace);
+                    let disk = Disk::measure(&monitor.trace, monitor.object_store.as_deref());
                     *lock(&monitor.disk) = disk;
                 }));
             }
@@ -249,7 +252,7 @@ impl Monitor {
 
     /// Current status, without stored commands.
     pub(crate) fn status(&self) -> ClusterStatus {
-        let (store, disk, time) = (lock(&self.store).clone(), *lock(&self.disk), now());
+        let (store, disk, time) = (lock(&self.store).clone(), lock(&self.disk).clone(), now());
         let mut nodes: BTreeMap<String, NodeStatus> = BTreeMap::new();
         let (mut connections, mut bytes) = (0, 0);
         for (name, node) in lock(&self.nodes).iter() {
@@ -292,6 +295,7 @@ impl Monitor {
             sealed_parts: disk.sealed,
             disk_free: disk.free,
             disk_total: disk.total,
+            upload: disk.upload,
             memory: self.memory.used() as u64,
             memory_limit: self.memory_limit,
             connections,

@@ -120,6 +120,11 @@ pub struct Config {
     /// removed.
     #[serde(with = "units::duration")]
     pub keep_for: Duration,
+    /// Address of an object store, e.g. `s3://bucket/prefix`, `gs://bucket/prefix`,
+    /// `az://container/prefix` or `file:///folder`. The service `miot-uploader` copies sealed parts
+    /// to it, and no part is removed here before the store has it. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
 }
 
 impl Default for Config {
@@ -152,6 +157,7 @@ impl Default for Config {
             seal_after: seal.seal_after,
             keep_bytes: 0,
             keep_for: Duration::ZERO,
+            store: None,
         }
     }
 }
@@ -291,6 +297,7 @@ impl Config {
             seal_after: self.seal_after,
             keep_bytes: (self.keep_bytes > 0).then_some(self.keep_bytes),
             keep_for: (!self.keep_for.is_zero()).then_some(self.keep_for),
+            store: self.store.clone(),
             partition: self.partition,
         }
     }

@@ -226,6 +226,16 @@ fn text(status: &ClusterStatus, out: &mut impl Write) -> std::io::Result<()> {
         bytes(server.disk_free as f64),
         server.subscribers,
     )?;
+    if let Some(upload) = server.upload.as_ref().filter(|upload| upload.parts > 0) {
+        writeln!(
+            out,
+            "{} sealed parts ({}) wait for their upload to {}, the oldest since {}",
+            upload.parts,
+            bytes(upload.bytes as f64),
+            upload.store,
+            approximate(Duration::from_secs_f64(upload.oldest_s.max(0.0))),
+        )?;
+    }
     let heads = [
         "NODE",
         "STATE",

@@ -16,7 +16,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PACKAGES: [&str; 5] = ["miot-server", "miot-client", "miot-dev", "miot-tools", "miot-query"];
+const PACKAGES: [&str; 6] =
+    ["miot-server", "miot-client", "miot-dev", "miot-tools", "miot-query", "miot-uploader"];
 const VERSIONS: [&str; 2] = ["0.1.0-1", "0.1.0-2"];
 const SERVICES: [&str; 2] = ["miot-log-server", "miot-log-client"];
 const USERS: [&str; 3] = ["alice", "bob", "root"];
@@ -270,7 +271,7 @@ fn commands_have_pages_and_completions(machine: &Machine) {
 fn removed_cleanly(machine: &Machine) {
     let recording = Recording::start(machine, 9, "bob");
     recording.goes_on();
-    machine.shell("dpkg -r miot-query miot-tools miot-dev miot-client miot-server");
+    machine.shell("dpkg -r miot-uploader miot-query miot-tools miot-dev miot-client miot-server");
     let refused = machine.shell("systemctl show --property=ActiveState --value recording-9");
     assert_eq!(refused.trim(), "active", "a traced program has ended");
     assert!(SERVICES.iter().all(|service| !is_active(machine, service)));

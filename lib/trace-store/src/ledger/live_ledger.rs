@@ -6,7 +6,7 @@
 //! not.
 
 use super::counts::{Counts, CountsJson};
-use super::sealed_entry::replace;
+use super::sealed_entry::write_durably;
 use super::{json, line};
 use crate::error::Error;
 use crate::file_identity;
@@ -107,7 +107,7 @@ impl LiveLedger {
     /// Creates the file, with counts of zero.
     pub(crate) fn create(&self) -> Result<(), Error> {
         make_folder(&self.layout.ledger_folder())?;
-        replace(&self.path, self.text(Counts::default().all())?.as_bytes())
+        write_durably(&self.path, self.text(Counts::default().all())?.as_bytes())
     }
 
     /// Writes the counts. Call this when the rows are durable.
@@ -151,7 +151,7 @@ impl LiveLedger {
         self.file = None;
         make_folder(&self.layout.ledger_folder())?;
         let text = self.text(self.counts.all())?;
-        replace(&self.path, text.as_bytes())?;
+        write_durably(&self.path, text.as_bytes())?;
         let file = OpenOptions::new().write(true).open(&self.path);
         self.file = Some(file.map_err(Error::io("open", &self.path))?);
         self.bytes = text.len() as u64;

@@ -25,7 +25,7 @@ mod sealed_entry;
 
 pub(crate) use counts::{Counts, Span};
 pub(crate) use live_ledger::LiveLedger;
-pub(crate) use sealed_entry::{FileEntry, SealedEntry, sum_of};
+pub(crate) use sealed_entry::{FileEntry, SealedEntry, sum_of, write_durably};
 
 use crate::error::Error;
 use crate::layout::Layout;
@@ -93,6 +93,18 @@ impl Ledger {
         parts.dedup();
         parts.into_iter()
     }
+}
+
+/// Reads the entry of a sealed part; `None` if there is none.
+///
+/// # Errors
+/// [`Error::Damaged`], [`Error::Io`].
+pub(crate) fn read_sealed_entry(layout: &Layout, part: u64) -> Result<Option<SealedEntry>, Error> {
+    let path = layout.ledger_sealed(part);
+    let parse = |text: Vec<u8>| {
+        SealedEntry::parse(&text).ok_or_else(|| Error::damaged(&path, "it is not what was written"))
+    };
+    read(&path)?.map(parse).transpose()
 }
 
 /// Reads a file; `None` if it does not exist.

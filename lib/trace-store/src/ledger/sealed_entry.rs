@@ -55,12 +55,12 @@ impl SealedEntry {
         let json = serde_json::to_string(&Json { files, counts: self.counts.all() })
             .map_err(|e| Error::damaged(&path, e))?;
         make_folder(&layout.ledger_folder())?;
-        replace(&path, line(&json).as_bytes())
+        write_durably(&path, line(&json).as_bytes())
     }
 }
 
 /// Writes a file, which replaces an existing one, and makes it durable.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let tmp = tmp(path);
     let written = File::create(&tmp)
         .and_then(|mut file| {

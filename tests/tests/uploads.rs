@@ -7,9 +7,9 @@
 mod common;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
-use miot_tests::built::{built, program};
+use miot_tests::built::{built, program, root};
 use miot_tests::daemons::{client, free_port, preloaded, ready, server_command};
-use miot_tests::object_store::{BUCKET, KEYS, KillAt, KillingProxy, S3, S3Server, environment, python};
+use miot_tests::object_store::{BUCKET, KEYS, KillAt, KillingProxy, S3, S3Server, environment, python, tool};
 use miot_tests::process::{Background, Ended, run, until};
 use miot_tests::test_dir::fresh;
 use miot_trace_store::{Options, Table, Writer};
@@ -295,4 +295,68 @@ fn doctor_names_parts_that_wait_too_long() {
     let _ = run(uploader.arg("--once").arg("--config").arg(&configuration)).success();
     assert!(doctor().contains("no sealed part has waited longer than 15 min"), "{}", doctor());
     assert!(files(&store) == files(&trace));
+}
+
+/// Prints rows, files and a sum of events in a DuckLake catalog, and of losses of a table that was
+/// not registered.
+const ASK_LAKE: &str = "
+import importlib.machinery, importlib.util, sys
+loader = importlib.machinery.SourceFileLoader('register', sys.argv[1])
+module = importlib.util.module_from_spec(importlib.util.spec_from_loader('register', loader))
+loader.exec_module(module)
+connection = module.duckdb.connect()
+for extension in ('ducklake', 'sqlite_scanner'):
+    module.load(connection, extension)
+module.use_s3(connection)
+connection.execute(f\"ATTACH 'ducklake:{sys.argv[2]}' AS lake (READ_ONLY)\")
+print(*connection.sql('SELECT count(*), sum(result) FROM lake.events').fetchone(),
+      len(connection.sql(\"FROM ducklake_list_files('lake', 'events')\").fetchall()),
+      connection.sql('SELECT count(DISTINCT process) FROM lake.events JOIN lake.processes USING (process)').fetchone()[0])
+";
+
+#[test]
+fn parts_are_registered_once_in_a_table_catalog() {
+    let place = fresh("uploads-lake");
+    let trace = place.join("trace");
+    parts(&trace, &[300, 200, 100]);
+    let s3 = S3::start(S3Server::Moto, &place);
+    let script = root().join("deploy/register/register-ducklake");
+    let catalog = format!("sqlite:{}", place.join("catalog.sqlite").display());
+    // Registers, and fails afterwards the first time, as if it had been killed before its end.
+    let fails_once = place.join("fails-once");
+    let text = "#!/bin/sh\n\"$@\" && if [ -e seen ]; then exit 0; else touch seen; echo interrupted >&2; exit 7; fi\n";
+    fs::write(&fails_once, text).unwrap();
+    let _ = run(Command::new("chmod").arg("+x").arg(&fails_once)).success();
+    let configuration = place.join("log-server.toml");
+    let text = format!(
+        "trace = {trace:?}\nstore = \"s3://{BUCKET}/lake\"\nregister = [{fails_once:?}, {:?}, {script:?}, {catalog:?}]\n",
+        tool("test-lake", "python"),
+    );
+    fs::write(&configuration, text).unwrap();
+    let upload = || {
+        let mut command = Command::new(program("miot-uploader"));
+        command.arg("--once").arg("--config").arg(&configuration).current_dir(&place);
+        run(command.envs(environment(s3.port)))
+    };
+    let failed = upload();
+    assert_eq!(failed.code(), 1);
+    assert!(
+        failed.stderr.contains("part 0 is copied, but ") && failed.stderr.contains("interrupted"),
+        "{}",
+        failed.stderr
+    );
+    let ended = upload().success();
+    assert!(ended.stderr.contains("3 parts copied"), "{}", ended.stderr);
+    assert!(upload().success().stderr.contains("0 parts copied"));
+    let mut ask = Command::new(tool("test-lake", "python"));
+    ask.args(["-c", ASK_LAKE]).arg(&script).arg(&catalog).envs(environment(s3.port));
+    let lake = run(&mut ask).success().stdout;
+    let mut ask = Command::new(python());
+    let local = "
+import duckdb, sys
+print(*duckdb.sql(f\"SELECT count(*), sum(result), 3, count(DISTINCT process) FROM '{sys.argv[1]}/events/*.parquet'\").fetchone())
+";
+    let local = run(ask.args(["-c", local]).arg(&trace)).success().stdout;
+    assert_eq!(lake, local);
+    assert!(lake.starts_with("600 "), "{lake}");
 }

@@ -35,8 +35,8 @@ pub struct PartToUpload {
     pub part: u64,
     /// Side tables, then events.
     pub files: Vec<UploadFile>,
-    /// The ledger file of the part, whose existence in the store says that the part is whole. `None`
-    /// for a part of a version without a ledger.
+    /// The ledger file of the part, whose existence in the store says that the part is whole.
+    /// `None` for a part of a version without a ledger.
     pub commit: Option<UploadFile>,
 }
 

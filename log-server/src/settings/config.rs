@@ -125,6 +125,11 @@ pub struct Config {
     /// to it, and no part is removed here before the store has it. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
+    /// Program and arguments that `miot-uploader` runs for each part that it has copied, e.g.
+    /// `["/usr/lib/miot/register-ducklake", "sqlite:/data/catalog.sqlite"]` to add it to a table
+    /// catalog. A part counts as copied once the program has succeeded. Default: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub register: Vec<String>,
 }
 
 impl Default for Config {
@@ -158,6 +163,7 @@ impl Default for Config {
             keep_bytes: 0,
             keep_for: Duration::ZERO,
             store: None,
+            register: Vec::new(),
         }
     }
 }

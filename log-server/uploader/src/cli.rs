@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
-The settings `trace` and `store` are those of the log-server (log-server --help): the same file
+The settings `trace`, `store` and `register` are those of the log-server (log-server --help): the same file
 (/etc/miot/log-server.toml), environment variables (MIOT_SERVER_TRACE, MIOT_SERVER_STORE), or options.
 
 The store gets the files of the trace directory under the same names, so any program that reads Parquet can read it:

@@ -57,6 +57,16 @@ pub enum Error {
         /// The object that differs.
         object: String,
     },
+    /// The program that registers parts has failed.
+    #[error("part {part} is copied, but {program} did not register it: {reason}")]
+    Register {
+        /// The program.
+        program: String,
+        /// Number of the part.
+        part: u64,
+        /// Its messages, or why it cannot be started.
+        reason: String,
+    },
     /// The store does not do what was asked.
     #[error("{store}: cannot {action} {object}: {}", explain(source))]
     Store {

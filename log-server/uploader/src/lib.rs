@@ -8,6 +8,7 @@
 //! | [`cli`] | the command line |
 //! | [`error`] | why parts are not copied |
 //! | [`address`] | opens the store of an address |
+//! | [`register`] | runs the site's program that adds a part to a table catalog |
 //! | [`transfer`] | puts one file, checked against the ledger |
 //! | [`uploader`] | puts a trace: manifest, parts, marks |
 
@@ -17,6 +18,8 @@ pub mod cli;
 pub mod address;
 #[cfg(feature = "service")]
 pub mod error;
+#[cfg(feature = "service")]
+pub mod register;
 #[cfg(feature = "service")]
 pub mod transfer;
 #[cfg(feature = "service")]

@@ -8,7 +8,7 @@ use miot_uploader::address::Store;
 use miot_uploader::cli::Options;
 use miot_uploader::error::Error;
 use miot_uploader::uploader::Uploader;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 fn main() -> ExitCode {
     let options = Options::parse();
     run_main("miot-uploader", options.log.as_deref(), || {
-        let (dir, store) = settings(&options).map_err(|error| (WRONG_USAGE, error))?;
+        let (dir, store, register) = settings(&options).map_err(|error| (WRONG_USAGE, error))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(Error::Settings(format!("no runtime: {error}"))))?;
-        let mut uploader = Uploader::new(&dir, store.clone());
+        let mut uploader = Uploader::new(&dir, store.clone(), register);
         runtime.block_on(async {
             if options.once {
                 return copy_once(&mut uploader, &store.name).await;
@@ -42,8 +42,8 @@ fn failed(error: Error) -> Failure<Error> {
     (1, error)
 }
 
-/// Returns trace directory and store.
-fn settings(options: &Options) -> Result<(std::path::PathBuf, Store), Error> {
+/// Returns trace directory, store and the command that registers parts.
+fn settings(options: &Options) -> Result<(PathBuf, Store, Vec<String>), Error> {
     let config = Config::load(options.config.as_deref(), &options.flags)
         .map_err(|error| Error::Settings(error.to_string()))?;
     let Some(address) = &config.store else {
@@ -54,7 +54,7 @@ fn settings(options: &Options) -> Result<(std::path::PathBuf, Store), Error> {
     };
     let store = Store::open(address)?;
     require_trace(&config.trace, options.once)?;
-    Ok((config.trace, store))
+    Ok((config.trace, store, config.register))
 }
 
 /// The service waits for a log-server that has not begun its trace yet.

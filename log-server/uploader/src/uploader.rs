@@ -2,10 +2,11 @@
 //!
 //! Each step can be repeated, so a process that is killed at any point is continued by the next
 //! one. Files of a part replace what an interrupted upload has left; its ledger file is put last
-//! and only if it does not exist. Whoever puts it first has uploaded the part.
+//! and only if it does not exist. A part is marked once it is also registered.
 
 use crate::address::Store;
 use crate::error::Error;
+use crate::register::register;
 use crate::transfer::{create, get, put_file};
 use miot_trace_store::Manifest;
 use miot_trace_store::upload::{
@@ -19,21 +20,25 @@ use std::time::Instant;
 pub struct Uploader {
     dir: PathBuf,
     store: Store,
+    /// Command that registers a part; empty if there is none.
+    register: Vec<String>,
     /// Text of the manifest that the store has.
     manifest: Vec<u8>,
 }
 
 impl Uploader {
-    /// Of this trace directory and this store.
+    /// Of this trace directory and this store. `register`: command that registers a part, empty if
+    /// there is none.
     #[must_use]
-    pub fn new(dir: &Path, store: Store) -> Uploader {
-        Uploader { dir: dir.to_owned(), store, manifest: Vec::new() }
+    pub fn new(dir: &Path, store: Store, register: Vec<String>) -> Uploader {
+        Uploader { dir: dir.to_owned(), store, register, manifest: Vec::new() }
     }
 
     /// Copies all parts that are sealed and not in the store. Returns their number.
     ///
     /// A part that cannot be copied does not hold back the others: the first error is returned at
-    /// the end. An error of the store ends the pass.
+    /// the end. An error of the store, or of the registration, ends
+    /// the pass.
     ///
     /// # Errors
     /// Any [`Error`]. What was copied is marked.
@@ -43,7 +48,7 @@ impl Uploader {
         for part in parts_to_upload(&self.dir, &self.store.name)? {
             match self.put_part(&part).await {
                 Ok(()) => copied += 1,
-                Err(error @ Error::Store { .. }) => return Err(error),
+                Err(error @ (Error::Store { .. } | Error::Register { .. })) => return Err(error),
                 Err(Error::Read { source, path }) if source.kind() == std::io::ErrorKind::NotFound => {
                     tracing::warn!(
                         part = part.part,
@@ -124,6 +129,7 @@ impl Uploader {
             }
         }
         self.store.sync()?;
+        register(&self.register, &self.store.name, part).await?;
         mark_uploaded(&self.dir, part.part, &self.store.name)?;
         tracing::info!(
             part = part.part,

@@ -275,11 +275,13 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Annotations by the application.
+    /// Annotations by the application. `region`: a named part of the run, such as an epoch; its
+    /// paths are the name and the attributes (`epoch=3,step=`), to which the argument is appended.
     app, Layer::App;
     1 NOTE "note" Meta 1 None Zero;
     2 PHASE "phase" Meta 1 None Zero;
     3 DEBUG "debug" Meta 2 Arg Zero;
+    4 REGION "region" Meta 2 Arg Zero;
 }
 
 operations! {

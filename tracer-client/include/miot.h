@@ -31,6 +31,7 @@
 #define MIOT_APP_NOTE 1
 #define MIOT_APP_PHASE 2
 #define MIOT_APP_DEBUG 3
+#define MIOT_APP_REGION 4
 #define MIOT_MPI_IO_OPEN 1
 #define MIOT_MPI_IO_CLOSE 2
 #define MIOT_MPI_IO_DELETE 3
@@ -298,6 +299,28 @@ struct miot_ext {
   uint64_t type_extent;
 };
 
+/*
+ A region between miot_region_begin and miot_region_end. The fields are private to MIOT.
+ */
+struct miot_region {
+  /*
+   The request.
+   */
+  struct miot_request request;
+  /*
+   Name.
+   */
+  const char *name;
+  /*
+   Attributes.
+   */
+  const char *attributes;
+  /*
+   Number.
+   */
+  uint64_t number;
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -458,6 +481,28 @@ int miot_close(uint64_t handle);
  - `text` is null or a C string.
  */
 int miot_note(const char *text);
+
+/*
+ Begins a region: a named part of the run, such as an epoch or a checkpoint. `attributes` is a
+ text such as "kind=compute", several separated by commas, or NULL. `number` is a number below
+ 2^63 that follows it ("epoch=" and 3, "epoch=3,step=" and 17), or MIOT_NONE. The trace stores
+ each text once, so pass a value that is different each time as the number. Both texts must stay
+ valid until miot_region_end, which must follow. Regions may overlap, and requests within a region
+ do not become its children: analyses link them by thread and time.
+
+ # Safety
+ - `name` and `attributes` are null or C strings.
+ */
+struct miot_region miot_region_begin(const char *name, const char *attributes, uint64_t number);
+
+/*
+ Ends a region, in any thread. `result` is 0, or -errno of an error that ended it. Returns the same
+ as miot_end.
+
+ # Safety
+ - `region` is null or points to a structure of miot_region_begin, whose texts are still valid.
+ */
+int miot_region_end(const struct miot_region *region, int64_t result);
 
 /*
  Sets up recording before the program installs a filter of system calls (seccomp). Call it then,

@@ -468,6 +468,63 @@ pub unsafe extern "C" fn miot_vdebug(
     unsafe { crate::debug::record_message(mask, prefix, format, list) }
 }
 
+/// A region between miot_region_begin and miot_region_end. The fields are private to MIOT.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct miot_region {
+    /// The request.
+    pub request: miot_request,
+    /// Name.
+    pub name: *const c_char,
+    /// Attributes.
+    pub attributes: *const c_char,
+    /// Number.
+    pub number: u64,
+}
+
+/// Begins a region: a named part of the run, such as an epoch or a checkpoint. `attributes` is a
+/// text such as "kind=compute", several separated by commas, or NULL. `number` is a number below
+/// 2^63 that follows it ("epoch=" and 3, "epoch=3,step=" and 17), or MIOT_NONE. The trace stores
+/// each text once, so pass a value that is different each time as the number. Both texts must stay
+/// valid until miot_region_end, which must follow. Regions may overlap, and requests within a region
+/// do not become its children: analyses link them by thread and time.
+///
+/// # Safety
+/// - `name` and `attributes` are null or C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn miot_region_begin(
+    name: *const c_char,
+    attributes: *const c_char,
+    number: u64,
+) -> miot_region {
+    // SAFETY: `bytes` requires
+    // - null or a C string: required by this function.
+    let label = unsafe { crate::Label { name: bytes(name), attributes: bytes(attributes), number } };
+    let request = crate::Region::begin(label).into_request();
+    let request = request.map_or(miot_request::UNRECORDED, miot_request::from_async);
+    miot_region { request, name, attributes, number }
+}
+
+/// Ends a region, in any thread. `result` is 0, or -errno of an error that ended it. Returns the same
+/// as miot_end.
+///
+/// # Safety
+/// - `region` is null or points to a structure of miot_region_begin, whose texts are still valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn miot_region_end(region: *const miot_region, result: i64) -> c_int {
+    // SAFETY: `as_ref`, the conversion of the request and `bytes` require
+    // - null or a pointer to a valid structure, which contains a valid request: required by this
+    //   function;
+    // - texts that are null or C strings: required by this function.
+    let region = unsafe {
+        let Some(region) = region.as_ref() else { return 0 };
+        let (name, attributes) = (bytes(region.name), bytes(region.attributes));
+        let label = crate::Label { name, attributes, number: region.number };
+        crate::Region::from_parts(miot_request::to_async(&raw const region.request), label)
+    };
+    c_int::from(region.end(result))
+}
+
 /// Sets up recording before the program installs a filter of system calls (seccomp). Call it then,
 /// unless libmiot_posix.so is preloaded, which detects the installation. From then on MIOT makes no
 /// system calls of its own in this process.

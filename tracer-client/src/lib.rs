@@ -25,6 +25,7 @@
 //! | `tls`, `clock`, `file` | thread state, time and files without libc |
 //! | `once` | values that are computed once, without the standard library |
 //! | `lap` | detects file names that a flight recorder has overwritten |
+//! | `region` | named parts of the run of a program |
 //! | `debug` | messages of a printf-style debug call, recorded unformatted |
 //! | `capi` | the C interface, `miot.h` |
 //!
@@ -79,6 +80,8 @@ mod pending;
 #[expect(clippy::disallowed_types, reason = "header of the segment, and state shared by the threads")]
 mod process;
 #[cfg(not(loom))]
+mod region;
+#[cfg(not(loom))]
 mod thread;
 #[cfg(not(loom))]
 mod tls;
@@ -100,6 +103,8 @@ pub use once::Once;
 pub use pending::ShownFile;
 #[cfg(not(loom))]
 pub use process::{epoch, new_handle};
+#[cfg(not(loom))]
+pub use region::{Label, Region};
 #[cfg(not(loom))]
 pub use thread::{
     AsyncRequest, ClockAccess, ClockScope, Completion, PackedRequest, StartedRequest, active, begin,

@@ -548,6 +548,21 @@ pub fn submit(op: Op) -> Option<AsyncRequest> {
     }
 }
 
+/// [`submit`] for a region with this name and number ([`crate::Region`]). It has no parent, and is
+/// shown as in flight.
+#[inline]
+pub(crate) fn begin_region(name: &[u8], number: u64) -> Option<AsyncRequest> {
+    let mut region = submit(op::app::REGION)?;
+    // SAFETY: dereferencing the thread's block and its lane requires
+    // - the calling thread's own block, which lives as long as the thread: `tls::thread` returns it;
+    // - a lane in this process's segment: `submit` has returned a request, so the thread has a lane.
+    let tid = unsafe { (*(*tls::thread()).lane).tid() };
+    // If another thread ends the region, it names this one as its caller.
+    region.parent = ParentRequest { tid, request: 0 };
+    region.show(RequestArgs { handle: 0, offset: NONE, length: number }, 0, name);
+    Some(region)
+}
+
 /// Ends a request of [`submit`], which another thread may have submitted: takes the completion time
 /// and commits the event to the lane of the calling thread, with the flag
 /// [`ASYNC`](miot_proto::event::flag::ASYNC). Returns false if the event was dropped and counted,

@@ -37,7 +37,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     node_time: bool,
     /// Print the requests made during each request below it: those of the same thread, and those
-    /// that file-system clients on the same node served for it. Prints every tree with an event
+    /// that file-system clients on the same node served for it. Requests within a region of their
+    /// thread are below the region. Prints every tree with an event
     /// that the other options select; -n counts trees
     #[arg(long)]
     tree: bool,
@@ -59,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let node_times = if arguments.node_time { Some(Corrections::read(&reader)?) } else { None };
     let mut left = arguments.limit.unwrap_or(u64::MAX);
     if arguments.tree {
-        let mut trees = Trees::new(out, arguments.format, node_times, left)?;
+        let mut trees = Trees::new(out, &reader, arguments.format, node_times, left)?;
         for batch in reader.rows()? {
             if !trees.add(&batch?, &matcher)? {
                 break;

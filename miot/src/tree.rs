@@ -1,11 +1,12 @@
-//! `miot cat --tree`: each request with those made during it.
+//! `miot cat --tree`: each request with those made during it, and each region with the requests of its
+//! thread within it.
 
 use crate::filter::Matcher;
 use arrow_array::RecordBatch;
 use miot_trace_events::text::{LineHead, LineTail};
-use miot_trace_events::{EventRow, Linker, MissingColumn, NodeNumbers, Request, Tree};
-use miot_trace_events::{Format, row};
-use miot_trace_store::Corrections;
+use miot_trace_events::{EventColumns, EventRow, Linker, MissingColumn, NodeNumbers, RegionTrees, Request, Tree};
+use miot_trace_events::{Format, row, within};
+use miot_trace_store::{Corrections, Reader, Select};
 use std::io::Write;
 
 /// Maximum number of requests that wait for their parent. Beyond it, requests are printed as if
@@ -19,6 +20,7 @@ struct RequestLine {
     /// Text after the indentation, or the whole request as JSON.
     tail: String,
     matches: bool,
+    is_region: bool,
 }
 
 /// Prints trees that contain a matching event, as soon as they are complete.
@@ -27,18 +29,21 @@ pub(crate) struct Trees<W: Write> {
     is_json: bool,
     nodes: NodeNumbers,
     linker: Linker<RequestLine>,
+    regions: RegionTrees<RequestLine>,
+    linked: Vec<Tree<RequestLine>>,
     complete: Vec<Tree<RequestLine>>,
     node_times: Option<Corrections>,
     left: u64,
 }
 
 impl<W: Write> Trees<W> {
-    /// Prints at most `limit` trees.
+    /// Prints at most `limit` trees. Reads the regions of the trace first.
     ///
     /// # Errors
-    /// If the format does not support trees.
+    /// If the format does not support trees; errors of reading.
     pub(crate) fn new(
         out: W,
+        reader: &Reader,
         format: Format,
         node_times: Option<Corrections>,
         limit: u64,
@@ -47,11 +52,20 @@ impl<W: Write> Trees<W> {
             format != Format::Csv,
             "--tree: CSV cannot represent trees; use --format json, where `children` holds the requests made during a request"
         );
+        let mut regions = RegionTrees::new(WAITING);
+        for batch in reader.scan(&Select::columns(within::COLUMNS))? {
+            let batch = batch?;
+            let columns = EventColumns::of(&batch, within::COLUMNS)?;
+            (0..batch.num_rows()).for_each(|row| regions.expect(&columns, row));
+        }
+        regions.ready();
         Ok(Trees {
             out,
             is_json: format == Format::Json,
             nodes: NodeNumbers::default(),
             linker: Linker::new(WAITING),
+            regions,
+            linked: Vec::new(),
             complete: Vec::new(),
             node_times,
             left: limit,
@@ -71,8 +85,15 @@ impl<W: Write> Trees<W> {
                 head: if self.is_json { String::new() } else { LineHead(&row).to_string() },
                 tail: if self.is_json { serde_json::to_string(&row)? } else { LineTail(&row).to_string() },
                 matches: matcher.matches_row(&columns, i),
+                is_region: within::is_region(&columns, i),
             };
-            self.linker.push(Request::of(&columns, nodes.number(i), i), line, &mut self.complete);
+            let request = Request::of(&columns, nodes.number(i), i);
+            if line.is_region {
+                self.linked.push(Tree::leaf(request, line));
+            } else {
+                self.linker.push(request, line, &mut self.linked);
+            }
+            self.nest();
             if !self.print()? {
                 return Ok(false);
             }
@@ -83,9 +104,19 @@ impl<W: Write> Trees<W> {
     /// Prints the requests that still wait.
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
         let linker = std::mem::replace(&mut self.linker, Linker::new(0));
-        linker.finish(&mut self.complete);
+        linker.finish(&mut self.linked);
+        self.nest();
+        std::mem::replace(&mut self.regions, RegionTrees::new(0)).finish(&mut self.complete);
         self.print()?;
         Ok(self.out.flush()?)
+    }
+
+    /// Puts the trees that are complete into their regions.
+    fn nest(&mut self) {
+        for tree in self.linked.drain(..) {
+            let is_region = tree.value.is_region;
+            self.regions.push(tree, is_region, &mut self.complete);
+        }
     }
 
     fn print(&mut self) -> anyhow::Result<bool> {

@@ -4,12 +4,18 @@
 >>> trace = miot.open("miot-trace")
 >>> trace.stat(by="file", top=10).to_pandas()
 
+Parts of a program are marked as regions, which are in the trace of ``miot run -- python program.py``:
+
+>>> with miot.region("epoch", epoch=3):
+...     train()
+
 Times are nanoseconds, sizes are bytes, rates are bytes per second, unless the name of a column says
 otherwise. Columns have the names of the JSON output of the tool ``miot``.
 """
 
 from ._errors import Error, LossWarning, OptionError
-from ._miot import __version__
+from ._instrument import instrument
+from ._miot import __version__, recording, region
 from ._table import Events, Heatmap, Table
 from ._trace import Follow, Server, Trace, open
 
@@ -24,5 +30,8 @@ __all__ = [
     "Table",
     "Trace",
     "__version__",
+    "instrument",
     "open",
+    "recording",
+    "region",
 ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any, final
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, TypeVar, final
 
 __version__: str
 
@@ -15,6 +17,52 @@ def interval(text: str) -> int: ...
 def address(text: str) -> str | None: ...
 def operation_classes() -> dict[str, str]: ...
 def query(command: list[str]) -> Stream: ...
+def preloaded() -> bool: ...
+def recording() -> bool:
+    """Returns whether regions are recorded now: a tracer is preloaded (``miot run``) and not dormant."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
+
+@final
+class region:
+    """A named part of the run of this program, such as an epoch or a checkpoint.
+
+    >>> with miot.region("epoch", epoch=3):
+    ...     train()
+    >>> @miot.region("preprocess", kind="compute")
+    ... def preprocess(sample): ...
+    >>> for batch in miot.region("fetch").iter(loader): ...
+    >>> for epoch in miot.region("epoch").loop(range(10), number="epoch"): ...
+
+    The preloaded tracer records it as an event of the layer ``app``: ``path`` is the name, ``path2``
+    followed by ``arg`` the attributes. The last attribute that is a number is ``arg``, so that a value
+    that is different each time does not make a text of its own. The attribute ``kind`` (``compute``,
+    ``fetch``, ``checkpoint``, ``io`` or ``other``) says what the program does in the region, if its name
+    does not. ``result`` is 0, the negative ``errno`` of an ``OSError`` that left the region, or -125
+    (ECANCELED) for any other exception.
+
+    Regions may be nested, and may overlap in coroutines. Without a tracer, or while nothing is recorded,
+    a region does nothing. An object may be entered again, also while it is open.
+    """
+
+    def __new__(cls, name: str, /, **attributes: object) -> region: ...
+    def __enter__(self) -> region: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def __call__(self, function: _F) -> _F:
+        """Returns a function each of whose calls is such a region. For a coroutine or generator the
+        region lasts until its end."""
+    def iter(self, iterable: Iterable[_T], number: str | None = "step") -> Iterator[_T]:
+        """Yields the items. Each retrieval of an item is such a region, with its number from 0 as an
+        attribute of this name."""
+    def loop(self, iterable: Iterable[_T], number: str | None = "step") -> Iterator[_T]:
+        """Yields the items. The use of each item by the loop is such a region."""
+    def again(self, **attributes: object) -> region:
+        """Returns a new region with the same name and attributes, and these in addition."""
+    def cancel(self) -> None:
+        """Ends an entered region without recording it."""
 
 @final
 class Stream:
@@ -67,6 +115,7 @@ class Directory:
         self, layer: list[str], job: list[str], path: list[str], sort: str | None, times: _Times
     ) -> _Answer: ...
     def layers(self, times: _Times) -> _Answer: ...
+    def regions(self, region: str | None, times: _Times) -> _Answer: ...
     def bursts(self, interval: int, times: _Times) -> _Answer: ...
     def idle(self, interval: int, times: _Times) -> _Answer: ...
     def cycles(self, times: _Times) -> _Answer: ...

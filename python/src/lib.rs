@@ -9,6 +9,7 @@
 //! | `values` | rows of results as Arrow columns, and Arrow values as Python objects |
 //! | `query` | SQL, by the program `miot-query` |
 //! | `follow` | events as they arrive, from a directory or a log-server |
+//! | `region` | regions of the run of this program |
 //! | `signals` | Ctrl-C while a trace is read |
 //! | `errors` | exceptions |
 
@@ -16,6 +17,7 @@ mod batch;
 mod errors;
 mod follow;
 mod query;
+mod region;
 mod signals;
 mod stream;
 mod trace;
@@ -32,6 +34,8 @@ mod _miot {
     use crate::follow::Follow;
     #[pymodule_export]
     use crate::query::query;
+    #[pymodule_export]
+    use crate::region::{Region, preloaded, recording};
     #[pymodule_export]
     use crate::stream::Stream;
     #[pymodule_export]

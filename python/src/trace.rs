@@ -14,7 +14,7 @@ use miot_trace_results::phases::PhaseSelection;
 use miot_trace_results::select::EventQuery;
 use miot_trace_results::simulate::{Simulations, machines, parameters, programs, sweep};
 use miot_trace_results::stat::Selection;
-use miot_trace_results::{Error, EventFilter, Input, heatmap, phases, show, stat};
+use miot_trace_results::{Error, EventFilter, Input, heatmap, phases, regions, show, stat};
 use miot_trace_store::{Reader, Table, UnreadLog, schema};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -181,7 +181,7 @@ impl Directory {
     ) -> Answer {
         let subject = stat::subject(by, depth).ok_or_else(|| {
             errors::option(&format!(
-                "by {by}: no such rows; there are job, step, process, program, rank, file, node, operation, layer, directory and user"
+                "by {by}: no such rows; there are job, step, process, program, rank, file, node, operation, layer, region, directory and user"
             ))
         })?;
         let selection = Selection { layers: layer, jobs: job, paths: path, block_size };
@@ -220,6 +220,13 @@ impl Directory {
             let found = rows(&stat::layers(input)?)?;
             Ok((lower_bounds(input)?, found))
         })
+    }
+
+    /// Returns the I/O during regions; with `region`, a row for each value of the attributes of the
+    /// regions with this name.
+    fn regions(&self, py: Python<'_>, region: Option<String>, times: Times) -> Answer {
+        let take = |found: &mut miot_trace_results::regions::RegionTable| std::mem::take(&mut found.rows);
+        self.show(py, times, |input| regions::table(input, region.as_deref()), take)
     }
 
     fn bursts(&self, py: Python<'_>, interval: u64, times: Times) -> Answer {

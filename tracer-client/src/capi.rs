@@ -505,6 +505,27 @@ pub unsafe extern "C" fn miot_region_begin(
     miot_region { request, name, attributes, number }
 }
 
+impl miot_region {
+    /// Returns the region; one that is not recorded if `at` is null.
+    ///
+    /// # Safety
+    /// - `at` is null or points to a structure of miot_region_begin, whose texts are valid for `'a`.
+    unsafe fn to_region<'a>(at: *const miot_region) -> crate::Region<'a> {
+        // SAFETY: `as_ref`, the conversion of the request and `bytes` require
+        // - null or a pointer to a valid structure, which contains a valid request: required by this
+        //   function;
+        // - texts that are null or C strings: required by this function.
+        unsafe {
+            let Some(region) = at.as_ref() else {
+                return crate::Region::from_parts(None, crate::Label { name: &[], attributes: &[], number: NONE });
+            };
+            let (name, attributes) = (bytes(region.name), bytes(region.attributes));
+            let label = crate::Label { name, attributes, number: region.number };
+            crate::Region::from_parts(miot_request::to_async(&raw const region.request), label)
+        }
+    }
+}
+
 /// Ends a region, in any thread. `result` is 0, or -errno of an error that ended it. Returns the same
 /// as miot_end.
 ///
@@ -512,17 +533,28 @@ pub unsafe extern "C" fn miot_region_begin(
 /// - `region` is null or points to a structure of miot_region_begin, whose texts are still valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn miot_region_end(region: *const miot_region, result: i64) -> c_int {
-    // SAFETY: `as_ref`, the conversion of the request and `bytes` require
-    // - null or a pointer to a valid structure, which contains a valid request: required by this
-    //   function;
-    // - texts that are null or C strings: required by this function.
-    let region = unsafe {
-        let Some(region) = region.as_ref() else { return 0 };
-        let (name, attributes) = (bytes(region.name), bytes(region.attributes));
-        let label = crate::Label { name, attributes, number: region.number };
-        crate::Region::from_parts(miot_request::to_async(&raw const region.request), label)
-    };
-    c_int::from(region.end(result))
+    // SAFETY: `to_region` requires
+    // - null or a pointer to a structure with valid texts: required by this function.
+    c_int::from(unsafe { miot_region::to_region(region) }.end(result))
+}
+
+/// Cancels a region, which is not recorded. Every region needs this or an end.
+///
+/// # Safety
+/// - As for miot_region_end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn miot_region_cancel(region: *const miot_region) {
+    // SAFETY: `to_region` requires
+    // - null or a pointer to a structure with valid texts: required by this function.
+    unsafe { miot_region::to_region(region) }.cancel();
+}
+
+/// Returns 1 if nothing is recorded now in this process, and nothing was before: then the next
+/// request or region need not be begun. Call it once for each of them, because it counts them: now
+/// and then a request must look for a log-client. It costs a nanosecond.
+#[unsafe(no_mangle)]
+pub extern "C" fn miot_dormant() -> c_int {
+    c_int::from(crate::dormant())
 }
 
 /// Sets up recording before the program installs a filter of system calls (seccomp). Call it then,

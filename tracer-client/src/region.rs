@@ -49,6 +49,13 @@ impl<'a> Region<'a> {
         self.finish(result)
     }
 
+    /// Cancels the region, which is not recorded.
+    pub fn cancel(mut self) {
+        if let Some(mut request) = self.request.take() {
+            request.hide();
+        }
+    }
+
     pub(crate) fn from_parts(request: Option<AsyncRequest>, label: Label<'a>) -> Region<'a> {
         Region { request, label }
     }

@@ -9,6 +9,7 @@
 //! those that move no data. Only outermost requests count, see [`miot_trace_events::Outermost`].
 
 use crate::bursts::{Bursts, Interval};
+use crate::intervals::Intervals;
 use miot_proto::op::Layer;
 use miot_trace_events::Event;
 use serde::Serialize;
@@ -113,10 +114,8 @@ pub struct AtLeast {
 /// Collects the times without requests.
 #[derive(Debug)]
 pub struct Silence {
-    shortest: u64,
-    most: usize,
-    /// Disjoint times with requests in order, at least `shortest` apart.
-    busy: Vec<(i64, i64)>,
+    /// Times with requests. Their gap is the shortest idle period.
+    busy: Intervals,
 }
 
 impl Default for Silence {
@@ -127,7 +126,7 @@ impl Default for Silence {
 
 impl Silence {
     pub(crate) fn bounded(shortest: u64, most: usize) -> Silence {
-        Silence { shortest: shortest.max(1), most: most.max(2), busy: Vec::new() }
+        Silence { busy: Intervals::new(shortest, most) }
     }
 
     /// Adds an outermost request.
@@ -138,42 +137,19 @@ impl Silence {
     }
 
     pub(crate) fn put(&mut self, begin: i64, end: i64) {
-        let near = |one: i64, other: i64| one >= other || other.abs_diff(one) < self.shortest;
-        // Most requests are the last so far, and do not begin before the previous one.
-        let after = self.busy.iter().rev().take_while(|(from, _)| !near(end, *from)).count();
-        let after = self.busy.len() - after;
-        let joined = self.busy[..after].iter().rev().take_while(|(_, to)| near(*to, begin)).count();
-        let first = after - joined;
-        if joined == 0 {
-            self.busy.insert(first, (begin, end));
-        } else {
-            let all = (self.busy[first].0.min(begin), self.busy[after - 1].1.max(end));
-            self.busy[first] = all;
-            self.busy.drain(first + 1..after);
-        }
-        while self.busy.len() > self.most {
-            self.shortest = self.shortest.saturating_mul(2);
-            let shortest = self.shortest;
-            self.busy.dedup_by(|later, earlier| {
-                let join = later.0.abs_diff(earlier.1) < shortest;
-                if join {
-                    earlier.1 = later.1;
-                }
-                join
-            });
-        }
+        self.busy.add(begin, end);
     }
 
     /// Returns the idle periods of a trace, including those of its intervals.
     #[must_use]
     pub fn finish(self, bursts: &Bursts) -> Idle {
-        let gaps = self
-            .busy
+        let busy = self.busy.list();
+        let gaps = busy
             .windows(2)
             .map(|pair| Period { begin: pair[0].1, length: pair[1].0.abs_diff(pair[0].1) });
         let total =
-            self.busy.first().zip(self.busy.last()).map_or(0, |(first, last)| last.1.abs_diff(first.0));
-        let none = Periods::of(Definition::NoRequest, self.shortest, None, total, gaps);
+            busy.first().zip(busy.last()).map_or(0, |(first, last)| last.1.abs_diff(first.0));
+        let none = Periods::of(Definition::NoRequest, self.busy.gap(), None, total, gaps);
         let peak = bursts.series.iter().map(Interval::bytes).max().unwrap_or(0);
         let is_calm = |interval: &Interval| {
             let bytes = u128::from(interval.bytes());

@@ -12,6 +12,8 @@
 //! | [`findings`] | inefficient I/O, by rules: `miot stat --show findings` |
 //! | [`heatmap`] | bytes, requests or time by rank, node or file, and time |
 //! | [`layers`] | each layer compared with the layer above: `miot stat --by layer` |
+//! | [`regions`] | I/O during regions of a program's run: `miot stat --by region` |
+//! | `intervals` | sets of times |
 //! | [`timeline`] | bytes, operations and durations by interval: `miot report` |
 //! | [`offsets`] | accesses of a file over time and offset: `miot report` |
 //! | [`phases`] | I/O phases of a parallel application: `miot phases` |
@@ -27,6 +29,7 @@ pub mod cycles;
 pub mod findings;
 pub mod heatmap;
 pub mod idle;
+mod intervals;
 pub mod layers;
 mod missing;
 pub mod model;
@@ -35,6 +38,7 @@ pub mod patterns;
 pub mod phases;
 pub mod programs;
 mod recent;
+pub mod regions;
 pub mod summary;
 pub mod timeline;
 

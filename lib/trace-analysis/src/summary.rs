@@ -2,7 +2,7 @@
 //!
 //! Child requests (e.g. a POSIX write of an MPI-IO write) are in the row of their own operation.
 //! Totals, files and processes count only outermost requests, so that no byte and no nanosecond is
-//! counted twice. A request that a file-system client served for a traced thread is not an
+//! counted twice, and no annotations of the application. A request that a file-system client served for a traced thread is not an
 //! outermost request either.
 
 mod report;
@@ -14,7 +14,7 @@ use arrow_array::RecordBatch;
 use arrow_array::types::UInt64Type;
 use hdrhistogram::Histogram;
 use miot_proto::event::flag;
-use miot_proto::op::{OpClass, ResultMeaning};
+use miot_proto::op::{Layer, OpClass, ResultMeaning};
 use miot_trace_events::operations::{BatchOperations, OperationTable};
 use miot_trace_events::{ById, EventColumns, IdSet, NodeNumbers};
 use miot_trace_store::FileNames;
@@ -176,7 +176,9 @@ impl Summary {
                 let caller = columns.caller_tid.get(row);
                 caller.is_some_and(|caller| self.traced.contains(&(nodes.number(row), caller)))
             };
-            if columns.enclosing.get(row).is_some() || is_served() {
+            // Annotations of the application are not I/O.
+            let is_note = info.is_some_and(|info| info.op.layer == Layer::App as u8);
+            if is_note || columns.enclosing.get(row).is_some() || is_served() {
                 continue;
             }
             let class = info.map_or(OpClass::Meta, |i| i.class);

@@ -8,10 +8,11 @@
 //! | [`row`] | events for printing: with the names of node, files and thread |
 //! | [`operations`], [`nodes`] | numbers for the layers, operations and nodes of a trace |
 //! | [`link`] | trees of requests: parents and their child requests |
+//! | [`within`] | trees of requests within the regions of their thread |
 //! | [`outermost`] | requests without a parent |
 //! | [`place`] | byte ranges of each request in its file |
 //! | [`view`] | bytes of a file that an MPI-IO request accesses through its view |
-//! | [`message`] | text of a message of a debug log |
+//! | [`message`] | text of a message of a debug log, attributes of a region |
 //! | [`format`] | output formats that several commands share |
 //! | [`text`] | times, durations, lines and tables for people |
 //! | [`print`] | rows as text, JSON lines or CSV |
@@ -35,6 +36,7 @@ pub mod row;
 pub mod testing;
 pub mod text;
 pub mod view;
+pub mod within;
 
 pub use by_id::ById;
 pub use columns::{EventColumns, MissingColumn};
@@ -47,3 +49,4 @@ pub use outermost::{Outermost, each_outermost};
 pub use place::{Place, Places, UnknownPlace, UnknownPlaces};
 pub use print::RowPrinter;
 pub use row::{Column, EventRow};
+pub use within::RegionTrees;

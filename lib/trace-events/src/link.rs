@@ -120,6 +120,27 @@ pub struct Tree<T> {
     depth: u32,
 }
 
+impl<T> Tree<T> {
+    /// Returns a request without child requests.
+    #[must_use]
+    pub fn leaf(request: Request, value: T) -> Tree<T> {
+        Tree { request, value, children: Vec::new(), depth: 0 }
+    }
+
+    /// Adds a child request, the last one by begin.
+    ///
+    /// # Errors
+    /// Returns the child if the tree would be too deep.
+    pub fn adopt(&mut self, child: Tree<T>) -> Result<(), Tree<T>> {
+        if child.depth + 1 >= MAX_DEPTH {
+            return Err(child);
+        }
+        self.depth = self.depth.max(child.depth + 1);
+        self.children.push(child);
+        Ok(())
+    }
+}
+
 /// Requests that wait for their parent to complete.
 #[derive(Debug)]
 struct Waiting<T> {

@@ -2,7 +2,7 @@
 //! columns under which it is printed and exported.
 
 use crate::columns::{EventColumns, MissingColumn, narrow};
-use crate::message::message;
+use crate::message::{attributes, message};
 use crate::text;
 use arrow_array::RecordBatch;
 use miot_trace_store::{Corrections, schema};
@@ -78,7 +78,7 @@ pub struct EventRow<'a> {
     pub type_size: Option<i64>,
     /// Extent of that datatype, or of the file type of a view that is set.
     pub type_extent: Option<i64>,
-    /// Text of a message of a debug log.
+    /// Text of a message of a debug log, or attributes of a region.
     pub message: Option<String>,
 }
 
@@ -165,7 +165,8 @@ impl<'a> EventRow<'a> {
             etypes: columns.etypes.get(row),
             type_size: columns.type_size.get(row),
             type_extent: columns.type_extent.get(row),
-            message: message(layer, op, path, path2),
+            message: message(layer, op, path, path2)
+                .or_else(|| attributes(layer, op, path2, columns.arg.get(row))),
         }
     }
 }

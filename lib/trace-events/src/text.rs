@@ -39,8 +39,8 @@ impl fmt::Display for LineHead<'_> {
     }
 }
 
-/// Second half of the line of an event: layer, operation, range, result, duration, and paths or
-/// message.
+/// Second half of the line of an event: layer, operation, range, result, duration, and paths, message,
+/// or name and attributes of a region.
 #[derive(Debug)]
 pub struct LineTail<'a>(pub &'a EventRow<'a>);
 
@@ -65,6 +65,10 @@ impl fmt::Display for LineTail<'_> {
             write!(out, " interrupted")?;
         }
         write!(out, " {}", duration(row.duration))?;
+        if (row.layer, row.op) == ("app", "region") {
+            let attributes = row.message.as_deref().unwrap_or_default();
+            return write!(out, " {} {}", printable(row.path.unwrap_or_default()), printable(attributes));
+        }
         if let Some(message) = &row.message {
             let mask = row.arg.unwrap_or(0);
             return write!(out, " [{} {mask:#x}] {}", prefix(row.flags), printable(message.trim_end()));

@@ -1,8 +1,8 @@
 //! The JSON trace event format, which ui.perfetto.dev, `chrome://tracing` and speedscope display as
 //! a timeline.
 //!
-//! A request is a complete event (`X`) of its thread; its child requests are drawn below it. A
-//! request that completes asynchronously, or that overlaps another one of its thread without being
+//! A request is a complete event (`X`) of its thread; its child requests are drawn below it, and those
+//! within a region, which has its own name, below the region. A request that completes asynchronously, or that overlaps another one of its thread without being
 //! within it, is a pair of asynchronous events (`b`, `e`) on a separate line. Times are
 //! microseconds with three decimals from an origin that `otherData` contains in nanoseconds since
 //! 1970. Readers use floating-point numbers, which cannot represent the time since 1970 to the
@@ -111,15 +111,22 @@ impl<W: Write> Perfetto<W> {
             let begin = end.saturating_sub(row.duration.max(0));
             let origin = self.begin(begin)?;
             let pid = self.process(row.process, row.pid, row.node)?;
-            let tid = self.thread(row.process, pid, row.tid, row.comm.unwrap_or(""))?;
-            let is_async = row.flags & flag::ASYNC != 0;
+            let is_region = (row.layer, row.op) == ("app", "region");
+            // A region is one of the thread that began it.
+            let (tid, comm) = match row.caller_tid.filter(|tid| is_region && *tid != row.tid) {
+                Some(tid) => (tid, ""),
+                None => (row.tid, row.comm.unwrap_or("")),
+            };
+            let number = self.thread(row.process, pid, tid, comm)?;
+            let is_async = row.flags & flag::ASYNC != 0 && !is_region;
             let apart = is_async
                 || self
                     .threads
-                    .get_mut(&(row.process, row.tid))
+                    .get_mut(&(row.process, tid))
                     .is_some_and(|thread| thread.overlaps(begin, end));
-            let (layer, op) = (json(row.layer)?, json(row.op)?);
-            let event = format!("\"pid\":{pid},\"tid\":{tid},\"cat\":{layer},\"name\":{op}");
+            let name = row.path.filter(|_| is_region).unwrap_or(row.op);
+            let (layer, op) = (json(row.layer)?, json(name)?);
+            let event = format!("\"pid\":{pid},\"tid\":{number},\"cat\":{layer},\"name\":{op}");
             self.separate()?;
             if apart {
                 let id = format!("\"id\":\"{}.{}\"", row.stream, row.request);

@@ -8,6 +8,7 @@
 //! | [`filter`] | selection of events by operation, layer, path, node, process and time |
 //! | [`select`] | selected columns of the selected events, with names of files and threads |
 //! | [`stat`] | summary, and tables by job, file …: `miot stat` |
+//! | [`regions`] | regions and the I/O during them: `miot stat --by region` |
 //! | [`show`] | bursts, idle, cycles, patterns, findings: `miot stat --show` |
 //! | [`phases`] | phases and model of an application: `miot phases`, `miot model` |
 //! | [`simulate`] | simulations of traces on other storage: `miot simulate` |
@@ -22,6 +23,7 @@ pub mod filter;
 pub mod heatmap;
 pub mod input;
 pub mod phases;
+pub mod regions;
 pub mod select;
 pub mod server;
 pub mod show;

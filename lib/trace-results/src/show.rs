@@ -1,5 +1,6 @@
 //! Analyses of a whole trace: bursts, idle periods, cycles, patterns, findings.
 
+use crate::regions::{self, RegionSpans};
 use crate::{Error, Input};
 use arrow_array::RecordBatch;
 use miot_proto::units::parse_duration;
@@ -110,6 +111,12 @@ pub fn findings(input: &Input<'_>, system_files: bool, block_size: Option<&str>)
     let blocks = BlockSizes::new(crate::stat::block_size(block_size)?, &processes);
     let mut collector = Collector::new(Programs::of(&processes), blocks).with_system_files(system_files);
     let paths = input.reader.files()?;
-    input.each(FILE_COLUMNS, |batch| collector.add(batch, &paths))?;
-    Ok(collector.finish(&paths))
+    let mut spans = RegionSpans::default();
+    input.each(FILE_COLUMNS, |batch| {
+        collector.add(batch, &paths);
+        spans.add(batch, &paths);
+    })?;
+    let mut findings = collector.finish(&paths);
+    findings.findings.extend(regions::findings(input, spans)?);
+    Ok(findings)
 }

@@ -21,12 +21,16 @@ pub(super) const ROWS: usize = 20;
 #[group(skip)]
 pub(super) struct Options {
     /// Print one row per value and layer instead of the summary. `--by layer` compares the requests
-    /// of each layer with those of the layer above
+    /// of each layer with those of the layer above; `--by region` takes none of the options below
+    /// but --region
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<Dimension>,
     /// Columns of the table; json and csv always have all columns
     #[arg(long, value_enum, value_name = "FIGURES", conflicts_with = "what")]
     view: Option<View>,
+    /// With --by region: one row for each value of the attributes of the regions with this name
+    #[arg(long, value_name = "NAME", requires = "by")]
+    region: Option<String>,
     /// With --by directory: number of path components
     #[arg(long, value_name = "N", default_value_t = 3)]
     depth: usize,
@@ -73,6 +77,9 @@ enum Dimension {
     Operation,
     /// Layer of the I/O stack
     Layer,
+    /// Region of a program's run, such as an epoch: I/O during it, and how much is hidden behind
+    /// computation
+    Region,
     /// Directory, see --depth
     Directory,
     /// User
@@ -83,6 +90,25 @@ impl Options {
     /// Returns whether the table that compares layers is requested.
     pub(super) fn is_about_layers(&self) -> bool {
         self.by == Some(Dimension::Layer) && self.view.is_none()
+    }
+
+    /// Returns whether the table of regions is requested.
+    pub(super) fn is_about_regions(&self) -> bool {
+        self.by == Some(Dimension::Region)
+    }
+
+    /// Returns the name of the regions to show one by one.
+    ///
+    /// # Errors
+    /// If options were given that the table of regions does not have.
+    pub(super) fn region(&self) -> anyhow::Result<Option<&str>> {
+        let selects = !(self.layer.is_empty() && self.job.is_empty() && self.path.is_empty());
+        let shapes = self.view.is_some() || self.sort.is_some() || self.top.is_some() || self.block_size.is_some();
+        anyhow::ensure!(
+            !selects && !shapes,
+            "--by region: --view, --sort, --top, --layer, --job, --path and --block-size do not apply to regions; remove them"
+        );
+        Ok(self.region.as_deref())
     }
 
     /// Returns whether the table of operations is requested.
@@ -111,8 +137,8 @@ impl Options {
             Dimension::Rank => "rank",
             Dimension::File => "file",
             Dimension::Node => "node",
-            // Operations have a separate table.
-            Dimension::Layer | Dimension::Operation => "layer",
+            // Operations and regions have separate tables.
+            Dimension::Layer | Dimension::Operation | Dimension::Region => "layer",
             Dimension::Directory => "directory",
             Dimension::User => "user",
         };
@@ -213,13 +239,7 @@ fn json(
 
 /// Prints notes on the accuracy of the figures.
 fn notes(out: &mut impl Write, found: &Characterization, missing: Missing) -> std::io::Result<()> {
-    if missing.lost > 0 {
-        writeln!(
-            out,
-            "{} events were lost: all figures are lower bounds; see docs/reference/losses.md",
-            missing.lost
-        )?;
-    }
+    super::report_lost(missing, out)?;
     if missing.filtered > 0 {
         let filtered = missing.filtered;
         writeln!(

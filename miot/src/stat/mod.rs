@@ -3,6 +3,7 @@
 mod by;
 mod layers;
 mod operations;
+mod regions;
 mod show;
 mod views;
 
@@ -10,6 +11,7 @@ use crate::output::Out;
 use crate::source::Source;
 use crate::summary;
 use clap::Args;
+use miot_trace_analysis::Missing;
 use miot_trace_events::Format;
 use miot_trace_store::UnreadItem;
 use std::io::Write;
@@ -27,7 +29,7 @@ fn unknown_views(requests: u64) -> String {
 /// file, directory …
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot stat miot-trace\n  miot stat miot-trace --format json | jq .totals\n  miot stat miot-trace --by file --top 10\n  miot stat miot-trace --by process --view darshan --layer posix\n  miot stat miot-trace --by directory --depth 2 --sort overwritten_bytes\n  miot stat miot-trace --by job --view performance --job 4711\n  miot stat miot-trace --by operation --sort p99 --job 4711\n  miot stat miot-trace --by layer\n  miot stat miot-trace --show idle\n  miot stat miot-trace --show bursts --interval 1s --format csv\n\nAll figures and their formulas: docs/guide/stat.md."
+    after_help = "Examples:\n  miot stat miot-trace\n  miot stat miot-trace --format json | jq .totals\n  miot stat miot-trace --by file --top 10\n  miot stat miot-trace --by process --view darshan --layer posix\n  miot stat miot-trace --by directory --depth 2 --sort overwritten_bytes\n  miot stat miot-trace --by job --view performance --job 4711\n  miot stat miot-trace --by operation --sort p99 --job 4711\n  miot stat miot-trace --by layer\n  miot stat miot-trace --by region --region epoch\n  miot stat miot-trace --show idle\n  miot stat miot-trace --show bursts --interval 1s --format csv\n\nAll figures and their formulas: docs/guide/stat.md."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -49,12 +51,24 @@ fn report_unread(unread: &[UnreadItem], out: &mut impl Write) -> std::io::Result
     unread.iter().try_for_each(|unread| writeln!(out, "not read: {unread}: figures are lower bounds"))
 }
 
+/// Prints that figures are lower bounds, if events were lost.
+fn report_lost(missing: Missing, out: &mut impl Write) -> std::io::Result<()> {
+    if missing.lost > 0 {
+        let lost = missing.lost;
+        writeln!(out, "{lost} events were lost: all figures are lower bounds; see docs/reference/losses.md")?;
+    }
+    Ok(())
+}
+
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(what) = arguments.show.what {
         return show::run(what, arguments);
     }
     if arguments.by.is_about_layers() {
         return layers::run(&arguments.source, arguments.format);
+    }
+    if arguments.by.is_about_regions() {
+        return regions::run(&arguments.source, arguments.by.region()?, arguments.format);
     }
     if arguments.by.is_about_operations() {
         return operations::run(&arguments.source, &arguments.by, arguments.format);

@@ -559,7 +559,7 @@ pub(crate) fn begin_region(name: &[u8], number: u64) -> Option<AsyncRequest> {
     let tid = unsafe { (*(*tls::thread()).lane).tid() };
     // If another thread ends the region, it names this one as its caller.
     region.parent = ParentRequest { tid, request: 0 };
-    region.show(RequestArgs { handle: 0, offset: NONE, length: number }, 0, name);
+    region.show(RequestArgs { handle: 0, offset: NONE, length: number }, 0, ShownFile::Path(name));
     Some(region)
 }
 

@@ -7,6 +7,8 @@
 //! is in `rules/`, with its thresholds as constants and their reasons. A rule that needs many
 //! requests does not match a program with few.
 //!
+//! The rules about regions need two passes over the events, and are in [`crate::regions`].
+//!
 //! Memory grows with programs and their members. At most [`FILES`] files are examined. The number
 //! of ranges per file is limited, so that bytes read twice or overwritten are lower bounds.
 
@@ -59,11 +61,17 @@ pub enum Rule {
     Overwrites,
     /// Data is made durable after every write.
     SyncPerWrite,
+    /// The loop of a program waits for its input.
+    LoaderStarved,
+    /// I/O is not hidden behind computation.
+    IoNotHidden,
+    /// Checkpoints stop the loop of a program.
+    CheckpointBlocks,
 }
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Rule; 15] = [
+    pub const ALL: [Rule; 18] = [
         Rule::SmallReads,
         Rule::SmallWrites,
         Rule::Misaligned,
@@ -79,6 +87,9 @@ impl Rule {
         Rule::ReadByAll,
         Rule::Overwrites,
         Rule::SyncPerWrite,
+        Rule::LoaderStarved,
+        Rule::IoNotHidden,
+        Rule::CheckpointBlocks,
     ];
 
     /// Returns the name in JSON.
@@ -100,6 +111,9 @@ impl Rule {
             Rule::ReadByAll => "read_by_all",
             Rule::Overwrites => "overwrites",
             Rule::SyncPerWrite => "sync_per_write",
+            Rule::LoaderStarved => "loader_starved",
+            Rule::IoNotHidden => "io_not_hidden",
+            Rule::CheckpointBlocks => "checkpoint_blocks",
         }
     }
 }

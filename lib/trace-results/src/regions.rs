@@ -1,0 +1,49 @@
+//! Regions of programs and the I/O during them.
+
+use crate::{Error, Input};
+use miot_trace_analysis::Programs;
+use miot_trace_analysis::findings::Finding;
+pub use miot_trace_analysis::regions::{RegionKind, RegionRow, RegionSpans, RegionTable};
+use miot_trace_analysis::regions::{COLUMNS, judge};
+use miot_trace_events::events::FEWEST_COLUMNS;
+use miot_trace_store::Table;
+
+/// Returns one row for each name of regions and layer, and all layers together. Regions with the name
+/// `region` get a row for each value of their attributes instead, and are the only ones.
+///
+/// # Errors
+/// [`Error::Option`] if there are no regions with that name, [`Error::Trace`],
+/// [`Error::Interrupted`].
+pub fn table(input: &Input<'_>, region: Option<&str>) -> Result<RegionTable, Error> {
+    let paths = input.reader.files()?;
+    let mut spans = RegionSpans::new(region.map(str::to_owned));
+    input.each(COLUMNS, |batch| spans.add(batch, &paths))?;
+    let mut table = io(input, spans)?;
+    if let Some(region) = region {
+        let mut names: Vec<String> = table.rows.iter().map(|row| row.region.clone()).collect();
+        table.rows.retain(|row| row.region == region);
+        if table.rows.is_empty() {
+            names.sort_unstable();
+            names.dedup();
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(Error::Option(format!("--region {region}: no such region; there are {names}")));
+        }
+    }
+    Ok(table)
+}
+
+/// Reads the I/O during regions.
+fn io(input: &Input<'_>, spans: RegionSpans) -> Result<RegionTable, Error> {
+    if spans.is_empty() {
+        return Ok(RegionTable::default());
+    }
+    let mut regions = spans.finish(&input.reader.table(Table::Processes)?);
+    input.each(FEWEST_COLUMNS, |batch| regions.add(batch))?;
+    Ok(regions.finish())
+}
+
+/// Returns the findings of regions.
+pub(crate) fn findings(input: &Input<'_>, spans: RegionSpans) -> Result<Vec<Finding>, Error> {
+    let loops = io(input, spans)?.loops;
+    Ok(judge(&loops, &mut Programs::of(&input.reader.table(Table::Processes)?)))
+}

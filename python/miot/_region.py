@@ -1,0 +1,80 @@
+"""Regions as decorators and around iterators; see :class:`miot.region`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import sys
+from typing import Any, Callable, Iterable, Iterator
+
+from ._miot import region
+
+
+def decorated(of: region, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function each of whose calls is a region. For a coroutine, generator or asynchronous
+    generator the region lasts until its end."""
+    if not callable(function):
+        raise TypeError(
+            f"a region decorates functions, not {type(function).__name__}: use region.iter() or region.loop() "
+            "for iterables"
+        )
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            with of.again():
+                return await function(*args, **kwargs)
+
+        return coroutine
+    if inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def asynchronous(*args: Any, **kwargs: Any) -> Any:
+            with of.again():
+                async for item in function(*args, **kwargs):
+                    yield item
+
+        return asynchronous
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def generator(*args: Any, **kwargs: Any) -> Any:
+            with of.again():
+                return (yield from function(*args, **kwargs))
+
+        return generator
+
+    @functools.wraps(function)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        with of.again():
+            return function(*args, **kwargs)
+
+    return plain
+
+
+def retrievals(of: region, iterable: Iterable[Any], number: str | None) -> Iterator[Any]:
+    """Yields the items. Each call of ``next`` is a region, numbered from 0 by the attribute ``number``."""
+    iterator = iter(iterable)
+    for count in itertools.count():
+        one = of.again() if number is None else of.again(**{number: count})
+        one.__enter__()
+        try:
+            item = next(iterator)
+        except StopIteration:
+            # There was no item.
+            one.cancel()
+            return
+        except BaseException:
+            one.__exit__(*sys.exc_info())
+            raise
+        one.__exit__(None, None, None)
+        yield item
+
+
+def uses(of: region, iterable: Iterable[Any], number: str | None) -> Iterator[Any]:
+    """Yields the items. The time until the next item is requested is a region, numbered from 0 by the
+    attribute ``number``."""
+    for count, item in enumerate(iterable):
+        with of.again() if number is None else of.again(**{number: count}):
+            yield item

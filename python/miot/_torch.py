@@ -1,0 +1,191 @@
+"""Regions of programs that use PyTorch; see :func:`miot.instrument`."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import sys
+import threading
+from typing import Any, Callable
+
+import torch
+import torch.utils.data
+
+from ._miot import region
+
+#: Set on functions that mark regions, so that they are replaced once.
+_MARK = "_miot_region"
+_loaders = itertools.count()
+_nesting = threading.local()
+
+
+def _marked(function: Callable[..., Any], make: Callable[..., region]) -> Callable[..., Any]:
+    """Returns the function within the region that ``make`` returns for its arguments."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with make(*args, **kwargs):
+            return function(*args, **kwargs)
+
+    setattr(wrapper, _MARK, True)
+    return wrapper
+
+
+def _replace(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    function = getattr(owner, name, None)
+    if function is not None and not hasattr(function, _MARK):
+        setattr(owner, name, wrap(function))
+
+
+class _Batches:
+    """An iterator over a DataLoader, with the regions ``epoch``, ``fetch`` and ``step``."""
+
+    def __init__(self, batches: Any, loader: int, epoch: int) -> None:
+        self._batches = batches
+        self._count = 0
+        self._step: region | None = None
+        self._epoch: region | None = region("epoch", loader=loader, epoch=epoch)
+        self._epoch.__enter__()
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> Any:
+        self._end_step()
+        fetch = region("fetch", step=self._count)
+        fetch.__enter__()
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            fetch.cancel()
+            self._end()
+            raise
+        except BaseException:
+            fetch.__exit__(*sys.exc_info())
+            self._end()
+            raise
+        fetch.__exit__(None, None, None)
+        self._step = region("step", step=self._count)
+        self._step.__enter__()
+        self._count += 1
+        return batch
+
+    def _end_step(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__(None, None, None)
+
+    def _end(self) -> None:
+        self._end_step()
+        epoch, self._epoch = self._epoch, None
+        if epoch is not None:
+            epoch.__exit__(None, None, None)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getattr__(self, name: str) -> Any:
+        # Not of an iterator whose creation failed.
+        if name.startswith("_") and "_batches" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._batches, name)
+
+    def __del__(self) -> None:
+        # The loop was left.
+        if "_step" in self.__dict__:
+            self._end()
+
+
+def _iterate(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(self: Any) -> Any:
+        # A loader is an ordinary object: numbers that its class does not know do no harm.
+        number = self.__dict__.setdefault("_miot_loader", next(_loaders))
+        epoch = self.__dict__.setdefault("_miot_epoch", 0)
+        self.__dict__["_miot_epoch"] = epoch + 1
+        return _Batches(function(self), number, epoch)
+
+    setattr(wrapper, _MARK, True)
+    return wrapper
+
+
+def _is_compiling() -> bool:
+    compiler = getattr(torch, "compiler", None)
+    return bool(compiler is not None and hasattr(compiler, "is_compiling") and compiler.is_compiling())
+
+
+def _call(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # A loader's worker may call modules to transform data, which is not the model.
+        if (
+            getattr(_nesting, "calls", False)
+            or _is_compiling()
+            or torch.utils.data.get_worker_info() is not None
+        ):
+            return function(self, *args, **kwargs)
+        _nesting.calls = True
+        try:
+            with region("forward", module=type(self).__name__):
+                return function(self, *args, **kwargs)
+        finally:
+            _nesting.calls = False
+
+    setattr(wrapper, _MARK, True)
+    return wrapper
+
+
+def _file(file: Any, name: str) -> region:
+    return region(name, file=os.fspath(file)) if isinstance(file, (str, os.PathLike)) else region(name)
+
+
+def _save(obj: Any, f: Any, *_: Any, **__: Any) -> region:
+    return _file(f, "checkpoint")
+
+
+def _load(f: Any, *_: Any, **__: Any) -> region:
+    return _file(f, "restart")
+
+
+def _mark_step(optimizer: type) -> None:
+    if "step" in optimizer.__dict__:
+        _replace(optimizer, "step", lambda step: _marked(step, lambda *_, **__: region("optimizer")))
+
+
+def _optimizers(base: type) -> Any:
+    yield base
+    for derived in base.__subclasses__():
+        yield from _optimizers(derived)
+
+
+def instrument() -> None:
+    """Replaces functions of PyTorch by functions that mark regions."""
+    _replace(torch.utils.data.DataLoader, "__iter__", _iterate)
+    _replace(torch.nn.Module, "__call__", _call)
+    # `Tensor.backward` calls it by this name.
+    _replace(torch.autograd, "backward", lambda of: _marked(of, lambda *_, **__: region("backward")))
+    _replace(torch, "save", lambda save: _marked(save, _save))
+    _replace(torch, "load", lambda load: _marked(load, _load))
+    optimizer = torch.optim.Optimizer
+    for of in _optimizers(optimizer):
+        if of is not optimizer:
+            _mark_step(of)
+
+    def with_step(init: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(init)
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+            # Classes that are defined later.
+            for of in type(self).__mro__:
+                if of is not optimizer and issubclass(of, optimizer):
+                    _mark_step(of)
+            init(self, *args, **kwargs)
+
+        setattr(wrapper, _MARK, True)
+        return wrapper
+
+    _replace(optimizer, "__init__", with_step)
+    distributed = sys.modules.get("torch.distributed.checkpoint")
+    for name in ("save", "async_save", "save_state_dict"):
+        if distributed is not None:
+            _replace(distributed, name, lambda save: _marked(save, lambda *_, **__: region("checkpoint")))

@@ -50,8 +50,12 @@ pub(crate) struct OldRequest {
 }
 
 impl Survey {
-    /// Adds a request in flight of the process that was added last.
+    /// Adds a request in flight of the process that was added last. A region of a program is none: it
+    /// may last for hours.
     pub(crate) fn add_request(&mut self, age_ns: u64, tid: u32, op: Op) {
+        if op == miot_proto::op::app::REGION {
+            return;
+        }
         self.in_flight += 1;
         let process = self.processes.len().saturating_sub(1);
         self.oldest.push(OldRequest { age_ns, tid, op, process });

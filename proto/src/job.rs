@@ -2,8 +2,8 @@
 //! mounts it sees.
 //!
 //! It is encoded as one byte string: texts separated by NUL, in the order of the fields of [`Job`],
-//! without empty ones at the end. The producer writes the first three fields, from its environment,
-//! to the header of its segment. The log-client adds those that it gets from the kernel. A string
+//! without empty ones at the end. The producer writes the first three fields and the last one, from its
+//! environment, to the header of its segment. The log-client adds those that it gets from the kernel. A string
 //! without NUL is an id only, as older versions wrote it.
 
 /// Origin of a process, see the module. An empty field is unknown.
@@ -23,6 +23,8 @@ pub struct Job<'a> {
     /// bytes and the mount point. A mount with the block size of the file system that contains its
     /// mount point is omitted.
     pub block_sizes: &'a [u8],
+    /// Number of ranks of the parallel program, in decimal digits.
+    pub world_size: &'a [u8],
 }
 
 /// Names of the systems that assign job ids. `miot`: the user set `MIOT_JOB`; `systemd`: the id is
@@ -36,13 +38,22 @@ impl<'a> Job<'a> {
     pub fn from_bytes(bytes: &'a [u8]) -> Job<'a> {
         let mut fields = bytes.split(|byte| *byte == 0);
         let mut next = || fields.next().unwrap_or_default();
-        Job { id: next(), system: next(), step: next(), user: next(), cgroup: next(), block_sizes: next() }
+        Job {
+            id: next(),
+            system: next(),
+            step: next(),
+            user: next(),
+            cgroup: next(),
+            block_sizes: next(),
+            world_size: next(),
+        }
     }
 
     /// Encodes the byte string that the module documents.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = [self.id, self.system, self.step, self.user, self.cgroup, self.block_sizes].join(&0);
+        let Job { id, system, step, user, cgroup, block_sizes, world_size } = *self;
+        let mut bytes = [id, system, step, user, cgroup, block_sizes, world_size].join(&0);
         let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         bytes.truncate(end);
         bytes
@@ -121,6 +132,7 @@ mod tests {
             user: b"ada",
             cgroup: b"/a",
             block_sizes: b"4096 /",
+            world_size: b"32",
         };
         assert_eq!(Job::from_bytes(&job.to_bytes()), job);
         let some = Job { id: b"17", step: b"0", ..Job::default() };
@@ -128,7 +140,8 @@ mod tests {
         assert_eq!(Job::from_bytes(&some.to_bytes()), some);
         assert_eq!(Job::default().to_bytes(), b"");
         assert_eq!(Job::from_bytes(b"77"), Job { id: b"77", ..Job::default() });
-        assert_eq!(Job::from_bytes(b"1\x002\x003\x004\x005\x006\x007").block_sizes, b"6");
+        let more = Job::from_bytes(b"1\x002\x003\x004\x005\x006\x007\x008");
+        assert_eq!((more.block_sizes, more.world_size), (&b"6"[..], &b"7"[..]));
     }
 
     #[test]

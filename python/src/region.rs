@@ -13,7 +13,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct CRegion {
-    request: [u64; 4],
+    request: [u64; 3],
     name: *const c_char,
     attributes: *const c_char,
     number: u64,
@@ -136,7 +136,6 @@ impl Attributes {
 }
 
 impl Region {
-    #[cold]
     fn lock_open(&self) -> std::sync::MutexGuard<'_, Vec<Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }

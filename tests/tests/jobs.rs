@@ -27,6 +27,7 @@ struct Found {
     system: Option<String>,
     step: Option<String>,
     rank: Option<u32>,
+    world_size: Option<u32>,
     user: Option<String>,
     cgroup: Option<String>,
 }
@@ -45,7 +46,8 @@ fn text(batch: &RecordBatch, name: &str, row: usize) -> Option<String> {
 fn processes(trace: &Path, exe: &str) -> Vec<Found> {
     let mut found = Vec::new();
     for batch in Reader::open(trace).unwrap().table(Table::Processes).unwrap() {
-        let ranks = miot_trace_store::schema::column::<UInt32Type>(&batch, "rank").unwrap();
+        let [ranks, sizes] = ["rank", "world_size"]
+            .map(|name| miot_trace_store::schema::column::<UInt32Type>(&batch, name).unwrap());
         for row in 0..batch.num_rows() {
             if text(&batch, "exe", row).is_some_and(|path| path.ends_with(exe)) {
                 found.push(Found {
@@ -53,6 +55,7 @@ fn processes(trace: &Path, exe: &str) -> Vec<Found> {
                     system: text(&batch, "job_system", row),
                     step: text(&batch, "job_step", row),
                     rank: ranks.is_valid(row).then(|| ranks.value(row)),
+                    world_size: sizes.is_valid(row).then(|| sizes.value(row)),
                     user: text(&batch, "user", row),
                     cgroup: text(&batch, "cgroup", row),
                 });
@@ -64,7 +67,7 @@ fn processes(trace: &Path, exe: &str) -> Vec<Found> {
 
 /// Variables that identify jobs and ranks. They are removed from the test's environment, in which
 /// they would name another job.
-const KNOWN: [&str; 16] = [
+const KNOWN: [&str; 27] = [
     "MIOT_JOB",
     "SLURM_JOB_ID",
     "SLURM_STEP_ID",
@@ -81,6 +84,17 @@ const KNOWN: [&str; 16] = [
     "OMPI_COMM_WORLD_RANK",
     "PMI_RANK",
     "MIOT_RANK",
+    "MIOT_WORLD_SIZE",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "TORCHELASTIC_RUN_ID",
+    "OMPI_COMM_WORLD_SIZE",
+    "PMI_SIZE",
+    "SLURM_NTASKS",
+    "ALPS_APP_PE",
+    "JSM_NAMESPACE_RANK",
 ];
 
 fn traced(trace: &Path, words: &[&str], env: &[(&str, &str)]) {
@@ -100,40 +114,57 @@ fn user() -> String {
 /// Runs long enough to be found while it runs.
 const SCRIPT: &str = "echo x > /dev/shm/miot-jobs-$$; rm /dev/shm/miot-jobs-$$; sleep 0.3; cat /etc/hostname";
 
-/// Name, environment, job with system and step, and rank.
-type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], [Option<&'a str>; 3], Option<u32>);
+/// Name, environment, job with system and step, and rank with the number of ranks.
+type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], [Option<&'a str>; 3], [Option<u32>; 2]);
 
 #[test]
 fn jobs_of_batch_systems_are_known_by_variables() {
-    let cases: [Case<'_>; 5] = [
+    let cases: [Case<'_>; 6] = [
         (
             "slurm",
-            &[("SLURM_JOB_ID", "4711"), ("SLURM_STEP_ID", "3"), ("SLURM_PROCID", "12")],
+            &[
+                ("SLURM_JOB_ID", "4711"),
+                ("SLURM_STEP_ID", "3"),
+                ("SLURM_PROCID", "12"),
+                ("SLURM_NTASKS", "16"),
+            ],
             [Some("4711"), Some("slurm"), Some("3")],
-            Some(12),
+            [Some(12), Some(16)],
         ),
-        ("pbs", &[("PBS_JOBID", "12.pbs01")], [Some("12.pbs01"), Some("pbs"), None], None),
+        ("pbs", &[("PBS_JOBID", "12.pbs01")], [Some("12.pbs01"), Some("pbs"), None], [None; 2]),
         (
             "flux",
             &[("FLUX_JOB_ID", "ƒ2AX"), ("FLUX_TASK_RANK", "1")],
             [Some("ƒ2AX"), Some("flux"), None],
-            Some(1),
+            [Some(1), None],
         ),
         (
             "openmpi",
             &[("SLURM_JOB_ID", "9"), ("PMIX_NAMESPACE", "prterun-n1-77@1"), ("OMPI_COMM_WORLD_RANK", "2")],
             [Some("9"), Some("slurm"), Some("prterun-n1-77@1")],
-            Some(2),
+            [Some(2), None],
         ),
         (
             "said",
             &[("MIOT_JOB", "nightly"), ("SLURM_JOB_ID", "9")],
             [Some("nightly"), Some("miot"), None],
-            None,
+            [None; 2],
+        ),
+        (
+            "torchrun",
+            &[
+                ("MIOT_JOB", "train"),
+                ("RANK", "5"),
+                ("WORLD_SIZE", "8"),
+                ("LOCAL_RANK", "1"),
+                ("TORCHELASTIC_RUN_ID", "a7"),
+            ],
+            [Some("train"), Some("miot"), Some("a7")],
+            [Some(5), Some(8)],
         ),
     ];
     let (user, own_group) = (user(), own_cgroup());
-    for (name, env, [job, system, step], rank) in cases {
+    for (name, env, [job, system, step], [rank, world_size]) in cases {
         let trace = place(name);
         traced(&trace, &["sh", "-c", SCRIPT], env);
         let shells = processes(&trace, "/dash");
@@ -143,6 +174,7 @@ fn jobs_of_batch_systems_are_known_by_variables() {
             system: system.map(str::to_owned),
             step: step.map(str::to_owned),
             rank,
+            world_size,
             user: Some(user.clone()),
             cgroup: Some(own_group.clone()),
         };

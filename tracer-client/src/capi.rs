@@ -505,6 +505,9 @@ pub unsafe extern "C" fn miot_region_begin(
     miot_region { request, name, attributes, number }
 }
 
+/// Other languages declare it too (`python/src/region.rs`).
+const _: () = assert!(size_of::<miot_request>() == 24 && size_of::<miot_region>() == 48);
+
 impl miot_region {
     /// Returns the region; one that is not recorded if `at` is null.
     ///

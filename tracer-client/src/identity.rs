@@ -17,8 +17,9 @@ const MAX_DIR: usize = 256;
 /// Maximum recorded length of a job's id and of a step's name, bytes.
 const MAX_JOB: usize = 64;
 const MAX_STEP: usize = 128;
-/// Maximum length of a job in the format of [`miot_proto::job`] (id, system, step), bytes.
-const MAX_JOB_LINE: usize = MAX_JOB + MAX_STEP + 16;
+/// Maximum length of a job in the format of [`miot_proto::job`] (id, system, step, number of ranks),
+/// bytes.
+const MAX_JOB_LINE: usize = MAX_JOB + MAX_STEP + 32;
 /// Maximum recorded length of a command line, bytes.
 const MAX_LINE: usize = 2048;
 
@@ -34,18 +35,43 @@ const JOB_ENV: [(&[u8], &[u8]); 7] = [
 ];
 /// Environment variables in which batch systems and launchers of parallel programs pass the name of
 /// one run within the job.
-const STEP_ENV: [&[u8]; 3] = [SLURM_STEP, b"PALS_APID", b"PMIX_NAMESPACE"];
-/// Environment variables with the rank. Those of Slurm and Flux come last: they also start the
+const STEP_ENV: [&[u8]; 4] = [SLURM_STEP, b"PALS_APID", b"PMIX_NAMESPACE", b"TORCHELASTIC_RUN_ID"];
+/// Name that torchrun gives all runs without a name.
+const NO_STEP: &[u8] = b"none";
+
+/// Environment variables with the rank and the number of ranks.
+struct RankEnv {
+    rank: &'static [u8],
+    /// Empty if the launcher passes none.
+    size: &'static [u8],
+    /// The rank counts only with the number of ranks: other programs use a variable with this name
+    /// too.
+    needs_size: bool,
+}
+
+impl RankEnv {
+    const fn new(rank: &'static [u8], size: &'static [u8]) -> RankEnv {
+        RankEnv { rank, size, needs_size: false }
+    }
+}
+
+/// Variables of the launchers, in order of preference. torchrun and DeepSpeed, the first after MIOT's
+/// own, may start the processes of a node within a rank of another launcher. `LOCAL_RANK` alone is a
+/// rank if all ranks are on this node. The variables of Slurm and Flux come last: they also start the
 /// daemons of other launchers, whose children inherit the variables.
-const RANK_ENV: [&[u8]; 8] = [
-    b"MIOT_RANK",
-    b"PMIX_RANK",
-    b"OMPI_COMM_WORLD_RANK",
-    b"PMI_RANK",
-    b"MV2_COMM_WORLD_RANK",
-    b"PALS_RANKID",
-    SLURM_RANK,
-    b"FLUX_TASK_RANK",
+const RANK_ENV: [RankEnv; 12] = [
+    RankEnv::new(b"MIOT_RANK", b"MIOT_WORLD_SIZE"),
+    RankEnv { needs_size: true, ..RankEnv::new(b"RANK", b"WORLD_SIZE") },
+    RankEnv::new(b"PMIX_RANK", b"OMPI_COMM_WORLD_SIZE"),
+    RankEnv::new(b"OMPI_COMM_WORLD_RANK", b"OMPI_COMM_WORLD_SIZE"),
+    RankEnv::new(b"PMI_RANK", b"PMI_SIZE"),
+    RankEnv::new(b"MV2_COMM_WORLD_RANK", b"MV2_COMM_WORLD_SIZE"),
+    RankEnv::new(b"PALS_RANKID", b""),
+    RankEnv::new(b"JSM_NAMESPACE_RANK", b"JSM_NAMESPACE_SIZE"),
+    RankEnv::new(b"ALPS_APP_PE", b""),
+    RankEnv { needs_size: true, ..RankEnv::new(b"LOCAL_RANK", b"LOCAL_WORLD_SIZE") },
+    RankEnv::new(SLURM_RANK, b"SLURM_NTASKS"),
+    RankEnv::new(b"FLUX_TASK_RANK", b"FLUX_JOB_SIZE"),
 ];
 /// A batch script has this variable too, with the value 0, although it is not a rank. Only a step
 /// has [`SLURM_STEP`].
@@ -57,7 +83,7 @@ const SLURM_STEP: &[u8] = b"SLURM_STEP_ID";
 const SECCOMP_ENV: &[u8] = b"MIOT_SECCOMP";
 
 /// First letters of the variables above.
-const INITIALS: &[u8] = b"CFJLMOPS";
+const INITIALS: &[u8] = b"ACFJLMOPRSTW";
 
 /// A NUL-terminated byte string of at most `N` - 1 bytes.
 #[derive(Clone, Copy)]
@@ -102,9 +128,9 @@ impl<const N: usize> Text<N> {
 #[derive(Clone, Copy)]
 struct Environment {
     dir: Text<MAX_DIR>,
-    /// Id, system and step.
+    /// Id, system, step and number of ranks.
     job: Text<MAX_JOB_LINE>,
-    /// MPI rank + 1; 0 if there is none.
+    /// Rank + 1; 0 if there is none.
     rank: u64,
     /// The user states that inherited filters allow the tracer's system calls.
     trusts_inherited_filters: bool,
@@ -175,7 +201,7 @@ unsafe fn read_environment(env: *const *const c_char) -> Environment {
     };
     // Values in order of preference. A value that is not used costs only its parsing.
     let (mut jobs, mut steps) = ([None; JOB_ENV.len()], [None; STEP_ENV.len()]);
-    let mut ranks = [None; RANK_ENV.len()];
+    let (mut ranks, mut sizes) = ([None; RANK_ENV.len()], [None; RANK_ENV.len()]);
     let mut at = env;
     // SAFETY: `as_ref` requires
     // - a valid pointer or null: `at` points to an entry of the array, up to and including the null
@@ -207,30 +233,56 @@ unsafe fn read_environment(env: *const *const c_char) -> Environment {
         } else if let Some(i) = JOB_ENV.iter().position(|(n, _)| *n == name) {
             jobs[i] = Some(value);
         } else if let Some(i) = STEP_ENV.iter().position(|n| *n == name) {
-            steps[i] = Some(value);
-        } else if let Some(i) = RANK_ENV.iter().position(|n| *n == name) {
-            ranks[i] = number(value);
+            steps[i] = Some(value).filter(|value| *value != NO_STEP);
+        } else {
+            // Two launchers share the name of a size.
+            for (i, of) in RANK_ENV.iter().enumerate() {
+                if of.rank == name {
+                    ranks[i] = number(value);
+                } else if of.size == name {
+                    sizes[i] = number(value).map(|_| value);
+                }
+            }
         }
     }
     let in_step = steps[0].is_some();
-    let ranks = ranks.iter().zip(RANK_ENV).filter(|(_, name)| in_step || *name != SLURM_RANK);
-    found.rank = ranks.filter_map(|(rank, _)| *rank).next().map_or(0, |rank| rank + 1);
+    let is_rank = |i: &usize| {
+        let of = &RANK_ENV[*i];
+        let is_meant = (in_step || of.rank != SLURM_RANK) && (!of.needs_size || sizes[*i].is_some());
+        is_meant && ranks[*i].is_some()
+    };
+    let launcher = (0..RANK_ENV.len()).find(is_rank);
+    found.rank = launcher.and_then(|i| ranks[i]).map_or(0, |rank| rank + 1);
+    let size = launcher.and_then(|i| sizes[i]).unwrap_or_default();
     let job = jobs.iter().zip(JOB_ENV).find_map(|(job, (_, system))| Some((job.as_ref()?, system)));
     let (id, system): (&[u8], &[u8]) = job.map_or((b"", b""), |(id, system)| (id, system));
     let step = steps.iter().flatten().next().copied().unwrap_or_default();
-    if !id.is_empty() || !step.is_empty() {
-        found.job.push(&id[..id.len().min(MAX_JOB)]);
-        found.job.push(b"\0");
-        found.job.push(system);
-    }
-    if !step.is_empty() {
-        found.job.push(b"\0");
-        found.job.push(&step[..step.len().min(MAX_STEP)]);
-    }
+    found.job = job_line(id, system, step, size);
     if found.dir.len == 0 {
         found.dir.push(DEFAULT_DIR.as_bytes());
     }
     found
+}
+
+/// Returns a job in the format of [`miot_proto::job`].
+#[unsafe(link_section = ".text.startup")]
+fn job_line(id: &[u8], system: &[u8], step: &[u8], size: &[u8]) -> Text<MAX_JOB_LINE> {
+    let mut line = Text::new();
+    if !id.is_empty() || !step.is_empty() || !size.is_empty() {
+        line.push(&id[..id.len().min(MAX_JOB)]);
+        line.push(b"\0");
+        line.push(system);
+    }
+    if !step.is_empty() || !size.is_empty() {
+        line.push(b"\0");
+        line.push(&step[..step.len().min(MAX_STEP)]);
+    }
+    if !size.is_empty() {
+        // The fields between are the log-client's.
+        line.push(b"\0\0\0\0");
+        line.push(size);
+    }
+    line
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -268,8 +320,8 @@ pub(crate) fn path_in_dir(name: &[u8]) -> Text<{ MAX_DIR + 64 }> {
     path
 }
 
-/// Returns id, system and step of the job in the format of [`miot_proto::job`]; empty if there is
-/// none.
+/// Returns id, system, step and number of ranks of the job in the format of [`miot_proto::job`]; empty
+/// if there is none.
 pub(crate) fn job() -> &'static [u8] {
     environment().job.as_bytes()
 }
@@ -285,7 +337,7 @@ pub(crate) fn trusts_inherited_filters() -> bool {
     environment().trusts_inherited_filters
 }
 
-/// Returns the MPI rank + 1; 0 if there is none.
+/// Returns the rank + 1; 0 if there is none.
 pub(crate) fn rank() -> u64 {
     environment().rank
 }
@@ -413,7 +465,7 @@ mod tests {
     /// The variables are those in the documentation of each batch system and launcher.
     #[test]
     fn batch_systems_and_launchers_are_recognized() {
-        let cases: [(&[&CStr], &[u8], u64); 10] = [
+        let cases: [(&[&CStr], &[u8], u64); 20] = [
             (&[c"SLURM_JOB_ID=7", c"SLURM_STEP_ID=2", c"SLURM_PROCID=5"], b"7\0slurm\x002", 6),
             // A batch script is not a rank.
             (&[c"SLURM_JOB_ID=7", c"SLURM_PROCID=0"], b"7\0slurm", 0),
@@ -430,6 +482,32 @@ mod tests {
             (&[c"LSB_JOBID=4"], b"4\0lsf", 0),
             (&[c"MIOT_JOB=nightly", c"SLURM_JOB_ID=7"], b"nightly\0miot", 0),
             (&[c"PMI_RANK=x", c"PATH=/bin"], b"", 0),
+            // torchrun, without and with a name of the run.
+            (
+                &[c"RANK=3", c"LOCAL_RANK=1", c"WORLD_SIZE=8", c"TORCHELASTIC_RUN_ID=none"],
+                b"\0\0\0\0\0\x008",
+                4,
+            ),
+            (
+                &[c"RANK=0", c"LOCAL_WORLD_SIZE=2", c"WORLD_SIZE=2", c"TORCHELASTIC_RUN_ID=a7"],
+                b"\0\0a7\0\0\0\x002",
+                1,
+            ),
+            // torchrun in a step of Slurm with one task per node.
+            (
+                &[c"SLURM_JOB_ID=7", c"SLURM_STEP_ID=0", c"SLURM_PROCID=1", c"RANK=5", c"WORLD_SIZE=8"],
+                b"7\0slurm\x000\0\0\0\x008",
+                6,
+            ),
+            // DeepSpeed's launcher.
+            (&[c"WORLD_SIZE=16", c"CROSS_RANK=0", c"RANK=9", c"LOCAL_RANK=1"], b"\0\0\0\0\0\x0016", 10),
+            // Some other program's variable.
+            (&[c"RANK=captain"], b"", 0),
+            (&[c"RANK=3"], b"", 0),
+            (&[c"LOCAL_RANK=1", c"LOCAL_WORLD_SIZE=4"], b"\0\0\0\0\0\x004", 2),
+            (&[c"JSM_NAMESPACE_RANK=2", c"JSM_NAMESPACE_SIZE=6"], b"\0\0\0\0\0\x006", 3),
+            (&[c"ALPS_APP_PE=11"], b"", 12),
+            (&[c"PMIX_RANK=1", c"OMPI_COMM_WORLD_RANK=1", c"OMPI_COMM_WORLD_SIZE=2"], b"\0\0\0\0\0\x002", 2),
         ];
         for (lines, job, rank) in cases {
             let found = read(lines);
@@ -458,7 +536,8 @@ mod tests {
     #[test]
     fn initials_cover_every_variable() {
         let jobs = JOB_ENV.iter().map(|(name, _)| *name);
-        let names = jobs.chain(STEP_ENV).chain(RANK_ENV).chain([DIR_ENV.as_bytes(), SECCOMP_ENV]);
+        let names = jobs.chain(STEP_ENV).chain([DIR_ENV.as_bytes(), SECCOMP_ENV]);
+        let names = names.chain(RANK_ENV.iter().flat_map(|of| [of.rank, of.size])).filter(|name| !name.is_empty());
         assert_eq!(names.filter(|name| !INITIALS.contains(&name[0])).count(), 0);
     }
 

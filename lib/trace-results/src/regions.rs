@@ -6,7 +6,7 @@ use miot_trace_analysis::findings::Finding;
 pub use miot_trace_analysis::regions::{RegionKind, RegionRow, RegionSpans, RegionTable};
 use miot_trace_analysis::regions::{COLUMNS, judge};
 use miot_trace_events::events::FEWEST_COLUMNS;
-use miot_trace_store::Table;
+use miot_trace_store::{Reader, Table};
 
 /// Returns one row for each name of regions and layer, and all layers together. Regions with the name
 /// `region` get a row for each value of their attributes instead, and are the only ones.
@@ -18,7 +18,7 @@ pub fn table(input: &Input<'_>, region: Option<&str>) -> Result<RegionTable, Err
     let paths = input.reader.files()?;
     let mut spans = RegionSpans::new(region.map(str::to_owned));
     input.each(COLUMNS, |batch| spans.add(batch, &paths))?;
-    let mut table = io(input, spans)?;
+    let mut table = during(input, spans)?;
     if let Some(region) = region {
         let mut names: Vec<String> = table.rows.iter().map(|row| row.region.clone()).collect();
         table.rows.retain(|row| row.region == region);
@@ -32,8 +32,11 @@ pub fn table(input: &Input<'_>, region: Option<&str>) -> Result<RegionTable, Err
     Ok(table)
 }
 
-/// Reads the I/O during regions.
-fn io(input: &Input<'_>, spans: RegionSpans) -> Result<RegionTable, Error> {
+/// Reads the I/O during the regions of a first pass.
+///
+/// # Errors
+/// [`Error::Trace`], [`Error::Interrupted`].
+pub fn during(input: &Input<'_>, spans: RegionSpans) -> Result<RegionTable, Error> {
     if spans.is_empty() {
         return Ok(RegionTable::default());
     }
@@ -43,7 +46,12 @@ fn io(input: &Input<'_>, spans: RegionSpans) -> Result<RegionTable, Error> {
 }
 
 /// Returns the findings of regions.
-pub(crate) fn findings(input: &Input<'_>, spans: RegionSpans) -> Result<Vec<Finding>, Error> {
-    let loops = io(input, spans)?.loops;
-    Ok(judge(&loops, &mut Programs::of(&input.reader.table(Table::Processes)?)))
+///
+/// # Errors
+/// [`Error::Trace`].
+pub fn findings(reader: &Reader, regions: &RegionTable) -> Result<Vec<Finding>, Error> {
+    if regions.loops.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(judge(&regions.loops, &mut Programs::of(&reader.table(Table::Processes)?)))
 }

@@ -117,6 +117,6 @@ pub fn findings(input: &Input<'_>, system_files: bool, block_size: Option<&str>)
         spans.add(batch, &paths);
     })?;
     let mut findings = collector.finish(&paths);
-    findings.findings.extend(regions::findings(input, spans)?);
+    findings.findings.extend(regions::findings(input.reader, &regions::during(input, spans)?)?);
     Ok(findings)
 }

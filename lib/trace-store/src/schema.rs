@@ -39,16 +39,17 @@
 //! |---|---|
 //! | `process` | id |
 //! | `node`, `pid`, `ppid`, `uid` | node, process id, parent process id, user id |
-//! | `rank` | MPI rank; null if none was found |
+//! | `rank` | rank in a parallel program; null if none was found |
 //! | `job` | id of the job in the system `job_system`; null if none was found |
 //! | `exe`, `cmdline`, `cwd` | executable, arguments (joined by a space, quoted for the shell where needed), working directory |
 //! | `started` | time of the first traced request |
 //! | `boot`, `nonce` | with `pid` the permanent identity of the process image: boot id of the node (32 hexadecimal digits) and a unique number; null if the process was imported |
 //! | `job_system` | system of the id `job`: `slurm`, `pbs`, `flux`, `lsf`, `sge`, `cobalt`; `systemd`: a unit, without a batch system; `miot`: `MIOT_JOB`; `darshan`: imported from Darshan; null without a job |
-//! | `job_step` | step of the job (Slurm), or the name that the launcher of a parallel program gives its run (`PMIX_NAMESPACE`, `PALS_APID`); null if none was found |
+//! | `job_step` | step of the job (Slurm), or the name that the launcher of a parallel program gives its run (`PMIX_NAMESPACE`, `PALS_APID`, `TORCHELASTIC_RUN_ID`); null if none was found |
 //! | `user` | name of the user `uid` on the node; null if it has none, or if the look-up took more than 20 ms |
 //! | `cgroup` | path of the control group when the process was found; null if it had ended before, or is in another process id namespace |
 //! | `block_sizes` | block sizes of the file systems of the process: lines of bytes, a space and the mount point; a path has the block size of its longest mount point. For a process that had ended before, those of its parent or the log-client; null if it is in another process id namespace, or a server did not answer |
+//! | `world_size` | number of ranks of the parallel program; null if its launcher does not pass it |
 //!
 //! **threads**: one row per stream: a thread, or the part of its life in which it used one lane.
 //!
@@ -351,6 +352,7 @@ fn processes() -> Vec<Field> {
         null("user", Utf8),
         null("cgroup", Utf8),
         null("block_sizes", Utf8),
+        null("world_size", Int32),
     ]
 }
 

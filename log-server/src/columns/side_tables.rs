@@ -29,6 +29,7 @@ pub struct ProcessRow {
     user: Option<String>,
     cgroup: Option<String>,
     block_sizes: Option<String>,
+    world_size: Option<u32>,
     exe: String,
     cmdline: String,
     cwd: String,
@@ -55,6 +56,7 @@ impl ProcessRow {
             user: some(job.user),
             cgroup: some(job.cgroup),
             block_sizes: some(job.block_sizes),
+            world_size: std::str::from_utf8(job.world_size).ok().and_then(|size| size.parse().ok()),
             exe: text(&process.exe),
             cmdline: command_line(&process.cmdline),
             cwd: text(&process.cwd),
@@ -161,6 +163,7 @@ pub fn processes(rows: &[ProcessRow]) -> Result<RecordBatch, ArrowError> {
         optional_text(rows, |r| r.user.as_deref()),
         optional_text(rows, |r| r.cgroup.as_deref()),
         optional_text(rows, |r| r.block_sizes.as_deref()),
+        Arc::new(UInt32Array::from_iter(rows.iter().map(|r| r.world_size))),
     ];
     schema::batch(Table::Processes, columns)
 }

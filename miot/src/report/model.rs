@@ -1,6 +1,6 @@
 //! Figures of the page.
 
-use crate::source::Source;
+use crate::source::{Progress, Source};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
 use miot_proto::op::{Layer, OpClass};
@@ -16,6 +16,7 @@ use miot_trace_analysis::timeline::{Course, Timeline};
 use miot_trace_analysis::{Place, Places, Programs, Report, Summary};
 use miot_trace_events::events::FILE_COLUMNS;
 use miot_trace_events::{Event, EventNames, Events, IdMap, Outermost};
+use miot_trace_results::regions::{self, RegionSpans, RegionTable};
 use miot_trace_store::clocks::{errors, pieces};
 use miot_trace_store::{FileNames, MissingParts, Reader, RemovedParts, Table, UnreadItem};
 use serde::Serialize;
@@ -61,6 +62,8 @@ pub(super) struct Model {
     pub(super) curve: Vec<f64>,
     pub(super) idle: Idle,
     pub(super) findings: Findings,
+    /// I/O during regions.
+    pub(super) regions: RegionTable,
     /// Access sizes by layer.
     pub(super) layers: Vec<LayerSizes>,
     /// Files that moved the most bytes, by layer, as in `miot stat --by file --format json`.
@@ -248,6 +251,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     let settings = Settings { most_memory: 512 << 20, ..Settings::default() };
     let mut characterize = Characterize::new(settings, reader.files()?, &processes);
     let names = reader.files()?;
+    let mut spans = RegionSpans::default();
     let mut collector = Collector::new(Programs::of(&processes), BlockSizes::new(None, &processes));
     thread::scope(|scope| {
         let (sender, batches) = sync_channel::<RecordBatch>(AHEAD);
@@ -263,6 +267,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
         let pass = Pass { batches: &mut others, is_needed: &|_| true };
         pass.read(source, &reader, &names, &mut |event, place, outermost| {
             timeline.add(event, outermost);
+            spans.event(event, &names);
             if outermost {
                 collector.request(event, place, &names);
                 files.add(event, place);
@@ -286,6 +291,9 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     let idle = silence.finish(&bursts);
     let curve = curve(&bursts);
     bursts.series.clear();
+    let regions = regions::during(&source.input(&reader, &Progress::default()), spans)?;
+    let mut findings = collector.finish(&names);
+    findings.findings.extend(regions::findings(&reader, &regions)?);
     let found = characterize.finish();
     let (layers, ranked) = layers(&found);
     Ok(Model {
@@ -297,7 +305,8 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
         bursts,
         curve,
         idle,
-        findings: collector.finish(&names),
+        findings,
+        regions,
         layers,
         files: top(&found, By::File, rows),
         ranks: top(&found, By::Process, rows),

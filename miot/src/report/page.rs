@@ -99,8 +99,13 @@ fn tiles(html: &mut String, model: &Model) {
 }
 
 fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
-    *html += "<nav aria-label=\"sections\"><a href=\"#findings\">Findings</a><a href=\"#time\">Over time</a><a href=\"#accesses\">Access patterns</a><a href=\"#files\">Files</a><a href=\"#ranks\">Ranks</a><a href=\"#cluster\">Nodes and jobs</a><a href=\"#operations\">Operations</a></nav>\n";
+    *html += "<nav aria-label=\"sections\"><a href=\"#findings\">Findings</a>";
+    if !model.regions.rows.is_empty() {
+        *html += "<a href=\"#regions\">Regions</a>";
+    }
+    *html += "<a href=\"#time\">Over time</a><a href=\"#accesses\">Access patterns</a><a href=\"#files\">Files</a><a href=\"#ranks\">Ranks</a><a href=\"#cluster\">Nodes and jobs</a><a href=\"#operations\">Operations</a></nav>\n";
     findings(html, model);
+    regions(html, model);
     time_section(html, model, plots);
     access_section(html, model, plots);
     let _ = writeln!(
@@ -221,6 +226,13 @@ fn rank_section(html: &mut String, model: &Model, plots: &[Plot]) {
         &format!("Of each {who} in the layer {}, in order: {}{together}", ranks.layer, keys(plots, "ranks")),
     );
     let _ = writeln!(html, "{}{}</section>", tables::processes(model), tables::counted_ranks(model));
+}
+
+/// Writes the table of regions, if there are any.
+fn regions(html: &mut String, model: &Model) {
+    if let Some(table) = tables::regions(model) {
+        let _ = writeln!(html, "<section id=\"regions\"><h2>Regions</h2>{table}</section>");
+    }
 }
 
 /// Writes the findings, each with its evidence, advice and rule.

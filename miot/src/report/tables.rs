@@ -137,6 +137,27 @@ pub(super) fn operations(model: &Model) -> String {
     table.finish(None)
 }
 
+/// Returns the table of regions; `None` if there are none.
+pub(super) fn regions(model: &Model) -> Option<String> {
+    let regions = &model.regions;
+    if regions.rows.is_empty() {
+        return None;
+    }
+    let columns =
+        ["=Region", "=Layer", "Count", "Time", "Requests", "Read", "Written", "I/O time", "Hidden", "Bandwidth"];
+    let caption = "I/O during regions, and the part of its time that is hidden behind computation";
+    let mut table = Table::new("regions-table", caption, &columns);
+    for row in &regions.rows {
+        let layer = row.layer.unwrap_or("all");
+        table.row(format_args!("{} {layer}", row.region)).text(&row.region).text(layer).count(row.count);
+        table.time(row.time).count(row.requests).bytes(row.bytes_read).bytes(row.bytes_written);
+        table.time(row.io_time).share(row.hidden);
+        table.real(row.bandwidth, |rate| format!("{}/s", bytes(rate))).end();
+    }
+    let left = regions.left_out;
+    Some(table.finish((left > 0).then(|| format!("{} regions were not examined: there are too many", grouped(left)))))
+}
+
 pub(super) fn files(model: &Model) -> String {
     let columns = ["Requests", "Opens", "Reads", "Writes", "Read", "Written", "Time", "=File"];
     let mut table = Table::new("files-table", "Files, by the time of their requests", &columns);

@@ -1,0 +1,141 @@
+"""`miot.instrument("torch")` on a plain training loop, and ranks of torchrun, with Debian's python3-torch."""
+
+import os
+import subprocess
+import textwrap
+
+import pytest
+
+import miot
+from conftest import run
+
+#: The interpreter of Debian, which has Debian's packages.
+PYTHON = "/usr/bin/python3"
+SAMPLES, BATCH, EPOCHS, BYTES = 16, 4, 2, 8192
+
+
+def has_torch():
+    return subprocess.run([PYTHON, "-c", "import torch"], capture_output=True).returncode == 0
+
+
+pytestmark = pytest.mark.skipif(not has_torch(), reason="NOT TESTED: Debian's python3-torch is not installed")
+
+#: A loop that knows nothing of MIOT.
+TRAIN = f"""
+    import os, sys
+    import torch
+    import torch.distributed as distributed
+    from torch.utils.data import DataLoader, Dataset
+
+    class Samples(Dataset):
+        def __len__(self):
+            return {SAMPLES}
+
+        def __getitem__(self, index):
+            file = os.open(f"sample-{{index}}", os.O_RDONLY)
+            data = os.read(file, {BYTES})
+            os.close(file)
+            return torch.tensor(list(data[:8]), dtype=torch.float32)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+
+        def forward(self, batch):
+            return self.layers(batch)
+
+    class OwnOptimizer(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    def main(method, distribute):
+        if distribute:
+            distributed.init_process_group("gloo")
+        model, samples = Model(), Samples()
+        optimizer = OwnOptimizer(model.parameters(), lr=0.01)
+        loader = DataLoader(samples, batch_size={BATCH}, num_workers=2, multiprocessing_context=method)
+        for epoch in range({EPOCHS}):
+            for batch in loader:
+                loss = model(batch).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                if distribute:
+                    for parameter in model.parameters():
+                        distributed.all_reduce(parameter.grad)
+                optimizer.step()
+            if not distribute or distributed.get_rank() == 0:
+                torch.save(model.state_dict(), f"model-{{epoch}}.pt")
+        model.load_state_dict(torch.load("model-0.pt"))
+        for batch in loader:
+            break
+        print("loss is finite:", bool(torch.isfinite(loss)))
+
+    if __name__ == "__main__":
+        main(sys.argv[1], sys.argv[2:] == ["distribute"])
+"""
+
+
+def train(tmp_path, launcher, *arguments):
+    (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN))
+    for sample in range(SAMPLES):
+        (tmp_path / f"sample-{sample}").write_bytes(bytes(range(256)) * (BYTES // 256))
+    folder = os.path.dirname(os.path.dirname(miot.__file__))
+    environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
+    words = ["run", "-q", "-o", "trace", "--", PYTHON, *launcher, "-m", "miot", "instrument", "torch"]
+    said = run("miot", *words, "train.py", *arguments, env=environment, cwd=tmp_path)
+    assert "loss is finite: True" in said
+    return miot.open(tmp_path / "trace")
+
+
+def counts(table):
+    return {row["region"]: row["count"] for row in table if row["layer"] is None}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_regions_of_a_plain_loop(tmp_path, method):
+    trace = train(tmp_path, [], method)
+    table = trace.stat("region")
+    steps = SAMPLES // BATCH * EPOCHS
+    assert counts(table) == {
+        # And one that is left after its first batch.
+        "epoch": EPOCHS + 1,
+        "fetch": steps + 1,
+        "step": steps + 1,
+        "forward": steps,
+        "backward": steps,
+        "optimizer": steps,
+        "checkpoint": EPOCHS,
+        "restart": 1,
+    }
+    assert table.info["tasks"] == 1, "the workers belong to the loop"
+    epoch = next(row for row in table if row["region"] == "epoch" and row["layer"] is None)
+    assert epoch["is_main"] and epoch["bytes_read"] >= SAMPLES * EPOCHS * BYTES
+    checkpoint = next(row for row in table if row["region"] == "checkpoint" and row["layer"] is None)
+    assert checkpoint["bytes_written"] == sum(os.path.getsize(tmp_path / f"model-{n}.pt") for n in range(EPOCHS))
+    single = [row["attributes"] for row in trace.stat("region", region="checkpoint") if row["layer"] is None]
+    assert sorted(single) == ["file=model-0.pt", "file=model-1.pt"]
+    epochs = [row["attributes"] for row in trace.stat("region", region="epoch") if row["layer"] is None]
+    assert sorted(epochs) == ["loader=0,epoch=0", "loader=0,epoch=1", "loader=0,epoch=2"]
+    # The requests for samples are those of the workers.
+    rows = trace.events(op="read", path="**/sample-*", columns=["pid"]).to_arrow().to_pylist()
+    main = trace.events(op="region", columns=["pid"]).to_arrow().to_pylist()
+    assert {row["pid"] for row in main}.isdisjoint(row["pid"] for row in rows)
+
+
+def test_ranks_of_torchrun(tmp_path):
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    trace = train(tmp_path, launcher, "fork", "distribute")
+    readers = {row["pid"] for row in trace.events(op="read", path="**/sample-*", columns=["pid"]).to_arrow().to_pylist()}
+    ranks = {}
+    for row in trace.processes:
+        if row["rank"] is not None:
+            assert row["world_size"] == 2 and row["job_step"] not in (None, "none")
+            ranks.setdefault(row["rank"], set()).add(row["pid"])
+    assert set(ranks) == {0, 1} and not ranks[0] & ranks[1]
+    # Two workers of each rank, for each of three iterations.
+    assert [len(readers & pids) for _, pids in sorted(ranks.items())] == [6, 6]
+    table = trace.stat("region")
+    assert table.info["tasks"] == 2
+    steps = SAMPLES // BATCH * EPOCHS
+    assert counts(table)["forward"] == 2 * steps and counts(table)["checkpoint"] == EPOCHS

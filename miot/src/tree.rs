@@ -4,7 +4,9 @@
 use crate::filter::Matcher;
 use arrow_array::RecordBatch;
 use miot_trace_events::text::{LineHead, LineTail};
-use miot_trace_events::{EventColumns, EventRow, Linker, MissingColumn, NodeNumbers, RegionTrees, Request, Tree};
+use miot_trace_events::{
+    EventColumns, EventRow, Linker, MissingColumn, NodeNumbers, RegionTrees, Request, Tree,
+};
 use miot_trace_events::{Format, row, within};
 use miot_trace_store::{Corrections, Reader, Select};
 use std::io::Write;

@@ -35,3 +35,10 @@ __all__ = [
     "recording",
     "region",
 ]
+
+
+def load_ipython_extension(ipython: object) -> None:
+    """``%load_ext miot`` defines ``%%miot``, which traces a cell of a notebook."""
+    from ._magic import load_ipython_extension
+
+    load_ipython_extension(ipython)

@@ -44,7 +44,13 @@ int main(void)
     const char *nothing = NULL;
     recorded += miot_debug(1, "%s and %.3s", nothing, nothing);
     vdebug("%s", nothing);
-    /* Fourteen recorded events in total. */
+    /* Fourteen recorded events so far. */
+    struct miot_region region = miot_region_begin(NULL, NULL, MIOT_NONE);
+    recorded += miot_region_end(NULL, 0) + miot_region_end(&region, 0);
+    region = miot_region_begin(NULL, NULL, 0);
+    miot_region_cancel(NULL);
+    miot_region_cancel(&region);
+    /* Fifteen recorded events in total. */
     printf("%d\n", recorded);
     return 0;
 }

@@ -184,13 +184,60 @@ fn each_pointer_may_be_null() {
     let trace = place.join("trace");
     let mut miot = command(&place, &trace, &[&program]);
     let ended = run(miot.env("LD_LIBRARY_PATH", &built().library)).success();
-    assert_eq!(ended.stdout, "14\n");
+    assert_eq!(ended.stdout, "15\n");
     let rows = events(&trace);
     let of = |layer: &str, op: &str| rows.iter().filter(|row| row.layer == layer && row.op == op).count();
     assert_eq!((of("client", "write"), of("client", "open"), of("client", "close")), (10, 1, 1), "{rows:#?}");
-    assert_eq!((of("app", "note"), of("app", "debug")), (2, 2));
+    assert_eq!((of("app", "note"), of("app", "debug"), of("app", "region")), (2, 2, 1));
     let nothing_said = |row: &&PrintedEvent| (row.offset, row.length, row.result) == (None, None, 0);
     assert_eq!(rows.iter().filter(|row| row.op == "write").filter(nothing_said).count(), 5);
+}
+
+/// Regions with the shared library, which the preloaded hook precedes: requests stay outermost, the
+/// tree and the table of regions have them.
+#[test]
+fn regions_contain_requests_by_time() {
+    let place = fresh("capi-regions");
+    let program = linked(&place, "regions.c");
+    let trace = place.join("trace");
+    let mut miot = command(&place, &trace, &[&program]);
+    let ended = run(miot.env("LD_LIBRARY_PATH", &built().library)).success();
+    assert_eq!(ended.stdout, "3 1\n");
+
+    let rows = events(&trace);
+    let regions: Vec<(&str, i64)> = rows
+        .iter()
+        .filter(|row| row.op == "region")
+        .map(|row| (row.path.as_deref().unwrap_or_default(), row.result))
+        .collect();
+    assert_eq!(regions, [("fetch", 0), ("failed", -5), ("epoch", 0)]);
+    let read = rows.iter().find(|row| row.op == "read" && row.path.as_deref() == Some("/etc/passwd"));
+    assert_eq!(read.unwrap().enclosing, None, "a region is not a parent");
+
+    let mut cat = Command::new(&built().miot);
+    let tree = run(cat.arg("cat").arg(&trace).args(["--tree", "--op", "region"])).success().stdout;
+    let line = |text: &str| tree.lines().find(|line| line.contains(text)).unwrap_or_default();
+    assert!(line("region").ends_with(" epoch loader=1,epoch=3"), "{tree}");
+    assert!(line(" read ").contains("    posix"), "within fetch, within epoch: {tree}");
+
+    let mut stat = Command::new(&built().miot);
+    let table =
+        run(stat.arg("stat").arg(&trace).args(["--by", "region", "--format", "json"])).success().stdout;
+    let table: serde_json::Value = serde_json::from_str(&table).unwrap();
+    let row = |name: &str| {
+        let rows = table["rows"].as_array().unwrap().iter();
+        rows.clone().find(|row| row["region"] == name && row["layer"].is_null()).unwrap().clone()
+    };
+    let (epoch, fetch, failed) = (row("epoch"), row("fetch"), row("failed"));
+    // open, read and close; open and read.
+    assert_eq!((&epoch["requests"], &epoch["bytes_read"]), (&3.into(), &1.into()));
+    assert_eq!((&fetch["requests"], &fetch["kind"]), (&2.into(), &"fetch".into()));
+    assert_eq!((&failed["requests"], &failed["kind"]), (&0.into(), &"compute".into()));
+    assert_eq!(epoch["hidden_time"], 0, "the main thread made the requests itself");
+
+    let mut wrong = Command::new(&built().miot);
+    let refused = run(wrong.arg("stat").arg(&trace).args(["--by", "region", "--layer", "posix"]));
+    assert!(refused.stderr.contains("do not apply to regions"), "{}", refused.stderr);
 }
 
 #[test]

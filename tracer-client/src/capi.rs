@@ -520,7 +520,10 @@ impl miot_region {
         // - texts that are null or C strings: required by this function.
         unsafe {
             let Some(region) = at.as_ref() else {
-                return crate::Region::from_parts(None, crate::Label { name: &[], attributes: &[], number: NONE });
+                return crate::Region::from_parts(
+                    None,
+                    crate::Label { name: &[], attributes: &[], number: NONE },
+                );
             };
             let (name, attributes) = (bytes(region.name), bytes(region.attributes));
             let label = crate::Label { name, attributes, number: region.number };

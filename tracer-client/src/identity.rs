@@ -537,7 +537,8 @@ mod tests {
     fn initials_cover_every_variable() {
         let jobs = JOB_ENV.iter().map(|(name, _)| *name);
         let names = jobs.chain(STEP_ENV).chain([DIR_ENV.as_bytes(), SECCOMP_ENV]);
-        let names = names.chain(RANK_ENV.iter().flat_map(|of| [of.rank, of.size])).filter(|name| !name.is_empty());
+        let names =
+            names.chain(RANK_ENV.iter().flat_map(|of| [of.rank, of.size])).filter(|name| !name.is_empty());
         assert_eq!(names.filter(|name| !INITIALS.contains(&name[0])).count(), 0);
     }
 

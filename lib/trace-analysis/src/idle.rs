@@ -144,11 +144,9 @@ impl Silence {
     #[must_use]
     pub fn finish(self, bursts: &Bursts) -> Idle {
         let busy = self.busy.list();
-        let gaps = busy
-            .windows(2)
-            .map(|pair| Period { begin: pair[0].1, length: pair[1].0.abs_diff(pair[0].1) });
-        let total =
-            busy.first().zip(busy.last()).map_or(0, |(first, last)| last.1.abs_diff(first.0));
+        let gaps =
+            busy.windows(2).map(|pair| Period { begin: pair[0].1, length: pair[1].0.abs_diff(pair[0].1) });
+        let total = busy.first().zip(busy.last()).map_or(0, |(first, last)| last.1.abs_diff(first.0));
         let none = Periods::of(Definition::NoRequest, self.busy.gap(), None, total, gaps);
         let peak = bursts.series.iter().map(Interval::bytes).max().unwrap_or(0);
         let is_calm = |interval: &Interval| {

@@ -44,7 +44,14 @@ fn processes(all: &[(u64, u32, Option<u32>)]) -> RecordBatch {
 }
 
 fn region(process: u64, tid: u32, name: u64, begin: i64, end: i64) -> EventValues {
-    EventValues { layer: "app", op: "region", process, tid, flags: 4, ..row("region", name, 0, begin, end - begin) }
+    EventValues {
+        layer: "app",
+        op: "region",
+        process,
+        tid,
+        flags: 4,
+        ..row("region", name, 0, begin, end - begin)
+    }
 }
 
 fn io(process: u64, tid: u32, op: &'static str, bytes: i64, begin: i64, end: i64) -> EventValues {

@@ -50,7 +50,10 @@ mod tests {
         assert_eq!(shown.as_deref(), Some("-1 of ab\n"));
         assert_eq!(message("app", "debug", Some("%d"), Some("xx")).as_deref(), Some("?"));
         assert_eq!(message("app", "note", Some("%d"), None), None);
-        assert_eq!(attributes("app", "region", Some("epoch=3,step="), Some(17)).as_deref(), Some("epoch=3,step=17"));
+        assert_eq!(
+            attributes("app", "region", Some("epoch=3,step="), Some(17)).as_deref(),
+            Some("epoch=3,step=17")
+        );
         assert_eq!(attributes("app", "region", Some("kind=io"), None).as_deref(), Some("kind=io"));
         assert_eq!(attributes("app", "region", None, None), None);
         assert_eq!(attributes("posix", "open", None, Some(1)), None);

@@ -174,8 +174,12 @@ mod tests {
 
     #[test]
     fn overlapping_regions_are_siblings() {
-        let requests =
-            [("a", request(1, 1..2)), ("One", request(1, 0..4)), ("b", request(1, 4..5)), ("Two", request(1, 3..6))];
+        let requests = [
+            ("a", request(1, 1..2)),
+            ("One", request(1, 0..4)),
+            ("b", request(1, 4..5)),
+            ("Two", request(1, 3..6)),
+        ];
         assert_eq!(nested(10, &requests), "One(a) Two(b)");
     }
 

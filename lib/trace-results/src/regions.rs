@@ -3,8 +3,8 @@
 use crate::{Error, Input};
 use miot_trace_analysis::Programs;
 use miot_trace_analysis::findings::Finding;
-pub use miot_trace_analysis::regions::{RegionKind, RegionRow, RegionSpans, RegionTable};
 use miot_trace_analysis::regions::{COLUMNS, judge};
+pub use miot_trace_analysis::regions::{RegionKind, RegionRow, RegionSpans, RegionTable};
 use miot_trace_events::events::FEWEST_COLUMNS;
 use miot_trace_store::{Reader, Table};
 

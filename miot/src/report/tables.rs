@@ -143,8 +143,18 @@ pub(super) fn regions(model: &Model) -> Option<String> {
     if regions.rows.is_empty() {
         return None;
     }
-    let columns =
-        ["=Region", "=Layer", "Count", "Time", "Requests", "Read", "Written", "I/O time", "Hidden", "Bandwidth"];
+    let columns = [
+        "=Region",
+        "=Layer",
+        "Count",
+        "Time",
+        "Requests",
+        "Read",
+        "Written",
+        "I/O time",
+        "Hidden",
+        "Bandwidth",
+    ];
     let caption = "I/O during regions, and the part of its time that is hidden behind computation";
     let mut table = Table::new("regions-table", caption, &columns);
     for row in &regions.rows {
@@ -155,7 +165,9 @@ pub(super) fn regions(model: &Model) -> Option<String> {
         table.real(row.bandwidth, |rate| format!("{}/s", bytes(rate))).end();
     }
     let left = regions.left_out;
-    Some(table.finish((left > 0).then(|| format!("{} regions were not examined: there are too many", grouped(left)))))
+    Some(table.finish(
+        (left > 0).then(|| format!("{} regions were not examined: there are too many", grouped(left))),
+    ))
 }
 
 pub(super) fn files(model: &Model) -> String {

@@ -103,7 +103,8 @@ impl Options {
     /// If options were given that the table of regions does not have.
     pub(super) fn region(&self) -> anyhow::Result<Option<&str>> {
         let selects = !(self.layer.is_empty() && self.job.is_empty() && self.path.is_empty());
-        let shapes = self.view.is_some() || self.sort.is_some() || self.top.is_some() || self.block_size.is_some();
+        let shapes =
+            self.view.is_some() || self.sort.is_some() || self.top.is_some() || self.block_size.is_some();
         anyhow::ensure!(
             !selects && !shapes,
             "--by region: --view, --sort, --top, --layer, --job, --path and --block-size do not apply to regions; remove them"

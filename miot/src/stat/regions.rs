@@ -20,7 +20,16 @@ pub(super) fn run(source: &Source, region: Option<&str>, format: Format) -> anyh
     match format {
         Format::Text => {
             let header = [
-                "region", "layer", "count", "time", "requests", "read", "written", "I/O time", "hidden", "bandwidth",
+                "region",
+                "layer",
+                "count",
+                "time",
+                "requests",
+                "read",
+                "written",
+                "I/O time",
+                "hidden",
+                "bandwidth",
             ];
             table(&mut out, header.map(str::to_owned), found.rows.iter().map(cells).collect())?;
             if found.rows.is_empty() {

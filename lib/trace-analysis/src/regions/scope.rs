@@ -166,8 +166,7 @@ mod tests {
 
     #[test]
     fn regions_of_coroutines_may_overlap() {
-        let scope =
-            Scope::of(vec![span(0, RegionKind::Fetch, 0, 20), span(1, RegionKind::Compute, 10, 30)]);
+        let scope = Scope::of(vec![span(0, RegionKind::Fetch, 0, 20), span(1, RegionKind::Compute, 10, 30)]);
         assert_eq!(scope.of_kind(RegionKind::Fetch), [(0, 10)]);
         assert_eq!(scope.of_kind(RegionKind::Compute), [(10, 30)]);
         assert_eq!((scope.rows_at(15), scope.rows_at(25)), (&[0, 1][..], &[1][..]));

@@ -42,15 +42,17 @@ def cell_magic(line: str, cell: str) -> Trace:
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
-    assert process.stdout is not None
+    output = process.stdout
+    if output is None:
+        raise Error("the output of the cell is not a pipe")
     try:
-        for text in process.stdout:
+        for text in output:
             print(text, end="", flush=True)
     except BaseException:
         process.terminate()
         raise
     finally:
-        process.stdout.close()
+        output.close()
         code = process.wait()
     if code != 0:
         raise Error(f"the cell ended with exit code {code}; its trace, if there is one, is {directory}")

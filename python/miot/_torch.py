@@ -115,22 +115,33 @@ def _is_compiling() -> bool:
     return bool(compiler is not None and hasattr(compiler, "is_compiling") and compiler.is_compiling())
 
 
+def _outermost(function: Callable[..., Any], name: str, make: Callable[..., region]) -> Callable[..., Any]:
+    """Returns the function within a region, except for calls within such a call of the same thread."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if getattr(_nesting, name, False) or _is_compiling():
+            return function(*args, **kwargs)
+        setattr(_nesting, name, True)
+        try:
+            with make(*args, **kwargs):
+                return function(*args, **kwargs)
+        finally:
+            setattr(_nesting, name, False)
+
+    setattr(wrapper, _MARK, True)
+    return wrapper
+
+
 def _call(function: Callable[..., Any]) -> Callable[..., Any]:
+    marked = _outermost(function, "call", lambda module, *_, **__: region("forward", module=type(module).__name__))
+
     @functools.wraps(function)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         # A loader's worker may call modules to transform data, which is not the model.
-        if (
-            getattr(_nesting, "calls", False)
-            or _is_compiling()
-            or torch.utils.data.get_worker_info() is not None
-        ):
+        if torch.utils.data.get_worker_info() is not None:
             return function(self, *args, **kwargs)
-        _nesting.calls = True
-        try:
-            with region("forward", module=type(self).__name__):
-                return function(self, *args, **kwargs)
-        finally:
-            _nesting.calls = False
+        return marked(self, *args, **kwargs)
 
     setattr(wrapper, _MARK, True)
     return wrapper
@@ -150,7 +161,7 @@ def _load(f: Any, *_: Any, **__: Any) -> region:
 
 def _mark_step(optimizer: type) -> None:
     if "step" in optimizer.__dict__:
-        _replace(optimizer, "step", lambda step: _marked(step, lambda *_, **__: region("optimizer")))
+        _replace(optimizer, "step", lambda step: _outermost(step, "step", lambda *_, **__: region("optimizer")))
 
 
 def _optimizers(base: type) -> Any:

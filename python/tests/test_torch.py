@@ -124,7 +124,9 @@ def test_regions_of_a_plain_loop(tmp_path, method):
 
 
 def test_ranks_of_torchrun(tmp_path):
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    # In Python 3.11, PyTorch 1.13 does not start with its default for the output.
+    output = ["--redirects", "1", "--tee", "1", "--log_dir", str(tmp_path / "logs")]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", *output]
     trace = train(tmp_path, launcher, "fork", "distribute")
     readers = {row["pid"] for row in trace.events(op="read", path="**/sample-*", columns=["pid"]).to_arrow().to_pylist()}
     ranks = {}

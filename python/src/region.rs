@@ -7,7 +7,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// `struct miot_region` of `miot.h`.
 #[repr(C)]
@@ -72,9 +72,9 @@ struct Open {
     region: CRegion,
     /// Distinguishes threads.
     thread: usize,
-    // `region` points to the texts, which do not move with the structure.
-    _name: CString,
-    _attributes: CString,
+    // `region` points to the texts.
+    _name: Arc<CStr>,
+    _attributes: Arc<CStr>,
 }
 
 // SAFETY: `Send` requires
@@ -97,49 +97,104 @@ pub(crate) struct Region {
     open: Mutex<Vec<Open>>,
 }
 
+/// Texts of strings of Python, by the address of the string: programs pass the same strings again and
+/// again, and their conversion takes longer than a region. A new string replaces the one at its place.
+#[derive(Debug)]
+struct Texts(Mutex<Vec<Option<(Py<PyString>, Arc<CStr>)>>>);
+
+impl Texts {
+    /// Number of strings that are kept.
+    const KEPT: usize = 256;
+
+    const fn new() -> Texts {
+        Texts(Mutex::new(Vec::new()))
+    }
+
+    /// Returns the text of a string, followed by `end`.
+    fn of(&self, string: &Bound<'_, PyString>, end: &str) -> Arc<CStr> {
+        let mut kept = lock(&self.0);
+        kept.resize_with(Texts::KEPT, || None);
+        let place = string.as_ptr().addr() / 16 % Texts::KEPT;
+        if let Some((known, text)) = &kept[place]
+            && known.as_ptr() == string.as_ptr()
+        {
+            return Arc::clone(text);
+        }
+        let text = c_string(string.to_string_lossy().into_owned() + end);
+        kept[place] = Some((string.clone().unbind(), Arc::clone(&text)));
+        text
+    }
+}
+
+/// Names of regions.
+static NAMES: Texts = Texts::new();
+/// Names of attributes, each with a sign of equality.
+static KEYS: Texts = Texts::new();
+
+/// Locks a value. Only threads that hold the interpreter do, and they do not release it meanwhile, so
+/// that a child of `fork` finds the value unlocked.
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Returns a C string with the bytes up to the first NUL.
-fn c_string(mut bytes: Vec<u8>) -> CString {
+fn c_string(text: String) -> Arc<CStr> {
+    let mut bytes = text.into_bytes();
     bytes.truncate(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
-    CString::new(bytes).unwrap_or_default()
+    CString::new(bytes).unwrap_or_default().into()
 }
 
 /// Attributes as the tracer takes them: a text, and the number that follows it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Attributes {
-    text: Vec<u8>,
-    number: Option<u64>,
+    text: Arc<CStr>,
+    number: u64,
+}
+
+/// Returns the value of an integer below 2⁶³ that is not negative.
+fn number(value: &Bound<'_, PyAny>) -> Option<u64> {
+    let is_number = value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyBool>();
+    let number = if is_number { value.extract::<u64>().ok() } else { None };
+    number.filter(|number| *number < 1 << 63)
 }
 
 impl Attributes {
-    /// Returns the attributes. The number is the last value that is one. An attribute whose value
-    /// cannot be converted is left out: a region must not end the program.
-    fn of(given: &Bound<'_, PyDict>) -> Attributes {
-        let mut numbered: Option<(String, u64)> = None;
+    fn of(given: Option<&Bound<'_, PyDict>>) -> Attributes {
+        let given = given.filter(|given| !given.is_empty());
+        let Some(given) = given else { return Attributes { text: Arc::from(c""), number: NONE } };
+        if given.len() == 1
+            && let Some((key, value)) = given.iter().next()
+            && let (Ok(key), Some(number)) = (key.cast::<PyString>(), number(&value))
+        {
+            return Attributes { text: KEYS.of(key, "="), number };
+        }
+        Attributes::of_several(given)
+    }
+
+    /// The number is the last value that is one, and stands at the end. An attribute whose value cannot be converted is left
+    /// out: a region must not end the program.
+    fn of_several(given: &Bound<'_, PyDict>) -> Attributes {
+        // Place among the texts, text before the number, number.
+        let mut last: Option<(usize, String, u64)> = None;
         let mut texts = Vec::new();
         for (key, value) in given {
             let key = key.str().map_or_else(|_| String::new(), |key| key.to_string_lossy().into_owned());
-            let is_number = value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyBool>();
-            let number = if is_number { value.extract::<u64>().ok() } else { None };
-            if let Some(number) = number.filter(|number| *number < 1 << 63) {
-                let before = numbered.replace((key, number));
-                texts.extend(before.map(|(key, number)| format!("{key}={number}")));
-            } else if let Ok(value) = value.str() {
-                texts.push(format!("{key}={}", value.to_string_lossy().replace([',', '\n'], " ")));
+            if let Some(number) = number(&value) {
+                last = Some((texts.len(), format!("{key}="), number));
             }
+            let Ok(value) = value.str() else { continue };
+            texts.push(format!("{key}={}", value.to_string_lossy().replace([',', '\n'], " ")));
         }
-        let number = numbered.map(|(key, number)| {
-            texts.push(format!("{key}="));
+        let number = last.map_or(NONE, |(place, text, number)| {
+            texts.remove(place);
+            texts.push(text);
             number
         });
-        Attributes { text: texts.join(",").into_bytes(), number }
+        Attributes { text: c_string(texts.join(",")), number }
     }
 }
 
 impl Region {
-    fn lock_open(&self) -> std::sync::MutexGuard<'_, Vec<Open>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn begin(&self, py: Python<'_>) {
         let Some(tracer) = tracer() else { return };
         // SAFETY: the call requires
@@ -147,21 +202,19 @@ impl Region {
         if unsafe { (tracer.dormant)() } != 0 {
             return;
         }
-        let name = c_string(self.name.bind(py).to_string_lossy().into_owned().into_bytes());
-        let attributes = self.attributes.as_ref().map(|given| Attributes::of(given.bind(py)));
-        let Attributes { text, number } = attributes.unwrap_or_default();
-        let attributes = c_string(text);
+        let name = NAMES.of(self.name.bind(py), "");
+        let Attributes { text, number } =
+            Attributes::of(self.attributes.as_ref().map(|given| given.bind(py)));
         // SAFETY: the call requires
         // - C strings that stay valid until the region ends: they are kept beside it.
-        let region = unsafe { (tracer.begin)(name.as_ptr(), attributes.as_ptr(), number.unwrap_or(NONE)) };
-        let open = Open { region, thread: thread(), _name: name, _attributes: attributes };
-        self.lock_open().push(open);
+        let region = unsafe { (tracer.begin)(name.as_ptr(), text.as_ptr(), number) };
+        lock(&self.open).push(Open { region, thread: thread(), _name: name, _attributes: text });
     }
 
     /// Removes the region that the calling thread has opened last; if it has opened none, the last of
     /// all: a region may end in another thread.
     fn take(&self) -> Option<Open> {
-        let mut open = self.lock_open();
+        let mut open = lock(&self.open);
         let own = if open.len() > 1 { open.iter().rposition(|open| open.thread == thread()) } else { None };
         match own {
             Some(at) => Some(open.remove(at)),

@@ -112,6 +112,18 @@ impl Options {
         Ok(self.region.as_deref())
     }
 
+    /// Checks options that belong together.
+    ///
+    /// # Errors
+    /// If `--region` was given for another table.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.region.is_none() || self.is_about_regions(),
+            "--region: expected --by region, which has rows of regions"
+        );
+        Ok(())
+    }
+
     /// Returns whether the table of operations is requested.
     pub(super) fn is_about_operations(&self) -> bool {
         self.by == Some(Dimension::Operation)

@@ -64,6 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(what) = arguments.show.what {
         return show::run(what, arguments);
     }
+    arguments.by.check()?;
     if arguments.by.is_about_layers() {
         return layers::run(&arguments.source, arguments.format);
     }

@@ -26,8 +26,8 @@ def traced(tmp_path, source, *arguments, environment=None):
 def regions(trace):
     """Returns the regions: name, attributes, result, in order of completion."""
     rows = trace.events(op="region", columns=["path", "path2", "arg", "result"]).to_arrow().to_pylist()
-    text = lambda row: (row["path2"] or "") + ("" if row["arg"] is None else str(row["arg"]))
-    return [(row["path"], text(row), row["result"]) for row in rows]
+    numbers = ["" if row["arg"] is None else str(row["arg"]) for row in rows]
+    return [(row["path"], (row["path2"] or "") + text, row["result"]) for row, text in zip(rows, numbers)]
 
 
 def test_context_manager_decorator_and_iterators(tmp_path):
@@ -137,7 +137,6 @@ def test_threads_tasks_and_children(tmp_path):
     assert by_name["thread"]["pid"] == main and by_name["thread"]["tid"] != main
     assert len({by_name[name]["pid"] for name in ["first", "fork", "spawn", "forkserver"]}) == 4
     first, second = by_name["first"], by_name["second"]
-    begin = lambda row: row["time"].value - row["duration"] if hasattr(row["time"], "value") else None
     assert first["tid"] == second["tid"] == main
     assert first["time"] < second["time"], "they overlap, and end in order"
 
@@ -247,7 +246,7 @@ def test_nothing_happens_without_a_tracer(tmp_path):
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, env=environment)
 
 
-def test_tree_and_perfetto_have_regions(tmp_path):
+def test_tools_show_regions(tmp_path):
     trace = traced(
         tmp_path,
         """
@@ -267,3 +266,10 @@ def test_tree_and_perfetto_have_regions(tmp_path):
     assert set(slices) == {"epoch", "fetch"} and all(event["ph"] == "X" for event in slices.values())
     assert slices["epoch"]["args"]["message"] == "epoch=1"
     assert slices["epoch"]["ts"] <= slices["fetch"]["ts"]
+    page = run("miot", "report", trace.dir, "-o", "-")
+    assert 'id="regions-table"' in page and "<bdi>fetch</bdi>" in page
+    table = run("miot", "stat", trace.dir, "--by", "region").splitlines()
+    assert table[0].split()[:4] == ["region", "layer", "count", "time"]
+    assert [line.split()[:3] for line in table[1:4:2]] == [["epoch", "all", "1"], ["fetch", "all", "1"]]
+    with pytest.raises(AssertionError, match="expected --by region"):
+        run("miot", "stat", trace.dir, "--by", "job", "--region", "epoch")

@@ -226,11 +226,9 @@ impl RegionIo {
             }
         }
         let mut rows: Vec<((u32, usize), RegionRow)> = rows.into_iter().collect();
-        let times: BTreeMap<u32, u64> = rows
-            .iter()
-            .filter(|((_, layer), _)| *layer == ALL)
-            .map(|((row, _), of)| (*row, of.time))
-            .collect();
+        // Rows of single regions stay in order of their first completion.
+        let all = rows.iter().filter(|((_, layer), of)| *layer == ALL && of.attributes.is_none());
+        let times: BTreeMap<u32, u64> = all.map(|((row, _), of)| (*row, of.time)).collect();
         rows.sort_by_key(|((row, layer), _)| (std::cmp::Reverse(times.get(row).copied()), *row, *layer));
         rows.iter_mut().for_each(|(_, row)| row.finish());
         let loops = self.tasks.iter().zip(&hiding).map(|(task, hidden_by)| self.figures(task, hidden_by));

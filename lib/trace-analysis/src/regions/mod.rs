@@ -162,8 +162,8 @@ pub struct RegionTable {
     pub regions: u64,
     /// Number of regions that were not examined, because there were more than [`MOST`].
     pub left_out: u64,
-    /// Rows, by the total time of the regions, largest first; for each, all layers together and then
-    /// each layer.
+    /// Rows, by the total time of the regions, largest first, then rows of single regions in order of
+    /// completion; for each, all layers together and then each layer.
     pub rows: Vec<RegionRow>,
     /// What each task did.
     #[serde(skip)]

@@ -505,6 +505,21 @@ struct miot_region miot_region_begin(const char *name, const char *attributes, u
 int miot_region_end(const struct miot_region *region, int64_t result);
 
 /*
+ Cancels a region, which is not recorded. Every region needs this or an end.
+
+ # Safety
+ - As for miot_region_end.
+ */
+void miot_region_cancel(const struct miot_region *region);
+
+/*
+ Returns 1 if nothing is recorded now in this process, and nothing was before: then the next
+ request or region need not be begun. Call it once for each of them, because it counts them: now
+ and then a request must look for a log-client. It costs a nanosecond.
+ */
+int miot_dormant(void);
+
+/*
  Sets up recording before the program installs a filter of system calls (seccomp). Call it then,
  unless libmiot_posix.so is preloaded, which detects the installation. From then on MIOT makes no
  system calls of its own in this process.

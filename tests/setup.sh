@@ -33,6 +33,7 @@ packages=(
     openssh-server openssh-client chrony vsftpd bubblewrap file man-db groff-base
     postgresql redis-server nginx-light wrk curl libpython3.11-testsuite # third-party programs
     default-jre-headless # Spark
+    python3-torch # training loops and torchrun
     debootstrap systemd-container dpkg-dev   # packages, installed into a booted Debian
 )
 command -v git > /dev/null || packages+=(git)

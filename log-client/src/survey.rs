@@ -50,8 +50,8 @@ pub(crate) struct OldRequest {
 }
 
 impl Survey {
-    /// Adds a request in flight of the process that was added last. A region of a program is none: it
-    /// may last for hours.
+    /// Adds a request in flight of the process that was added last. A region of a program is none:
+    /// it may last for hours.
     pub(crate) fn add_request(&mut self, age_ns: u64, tid: u32, op: Op) {
         if op == miot_proto::op::app::REGION {
             return;

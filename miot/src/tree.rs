@@ -1,5 +1,5 @@
-//! `miot cat --tree`: each request with those made during it, and each region with the requests of its
-//! thread within it.
+//! `miot cat --tree`: each request with those made during it, and each region with the requests of
+//! its thread within it.
 
 use crate::filter::Matcher;
 use arrow_array::RecordBatch;

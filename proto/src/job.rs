@@ -2,9 +2,9 @@
 //! mounts it sees.
 //!
 //! It is encoded as one byte string: texts separated by NUL, in the order of the fields of [`Job`],
-//! without empty ones at the end. The producer writes the first three fields and the last one, from its
-//! environment, to the header of its segment. The log-client adds those that it gets from the kernel. A string
-//! without NUL is an id only, as older versions wrote it.
+//! without empty ones at the end. The producer writes the first three fields and the last one, from
+//! its environment, to the header of its segment. The log-client adds those that it gets from the
+//! kernel. A string without NUL is an id only, as older versions wrote it.
 
 /// Origin of a process, see the module. An empty field is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

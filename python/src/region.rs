@@ -78,8 +78,8 @@ struct Open {
 }
 
 // SAFETY: `Send` requires
-// - pointers that any thread may use: they point to the texts in the same value, which never change,
-//   and the functions of the tracer may be called in any thread.
+// - pointers that any thread may use: they point to the texts in the same value, which never
+//   change, and the functions of the tracer may be called in any thread.
 unsafe impl Send for Open {}
 
 /// Returns a number of the calling thread, which no other thread has at the same time.
@@ -97,8 +97,9 @@ pub(crate) struct Region {
     open: Mutex<Vec<Open>>,
 }
 
-/// Texts of strings of Python, by the address of the string: programs pass the same strings again and
-/// again, and their conversion takes longer than a region. A new string replaces the one at its place.
+/// Texts of strings of Python, by the address of the string: programs pass the same strings again
+/// and again, and their conversion takes longer than a region. A new string replaces the one at its
+/// place.
 #[derive(Debug)]
 struct Texts(Mutex<Vec<Option<(Py<PyString>, Arc<CStr>)>>>);
 
@@ -131,8 +132,8 @@ static NAMES: Texts = Texts::new();
 /// Names of attributes, each with a sign of equality.
 static KEYS: Texts = Texts::new();
 
-/// Locks a value. Only threads that hold the interpreter do, and they do not release it meanwhile, so
-/// that a child of `fork` finds the value unlocked.
+/// Locks a value. Only threads that hold the interpreter do, and they do not release it meanwhile,
+/// so that a child of `fork` finds the value unlocked.
 fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -171,8 +172,8 @@ impl Attributes {
         Attributes::of_several(given)
     }
 
-    /// The number is the last value that is one, and stands at the end. An attribute whose value cannot be converted is left
-    /// out: a region must not end the program.
+    /// The number is the last value that is one, and stands at the end. An attribute whose value
+    /// cannot be converted is left out: a region must not end the program.
     fn of_several(given: &Bound<'_, PyDict>) -> Attributes {
         // Place among the texts, text before the number, number.
         let mut last: Option<(usize, String, u64)> = None;
@@ -211,8 +212,8 @@ impl Region {
         lock(&self.open).push(Open { region, thread: thread(), _name: name, _attributes: text });
     }
 
-    /// Removes the region that the calling thread has opened last; if it has opened none, the last of
-    /// all: a region may end in another thread.
+    /// Removes the region that the calling thread has opened last; if it has opened none, the last
+    /// of all: a region may end in another thread.
     fn take(&self) -> Option<Open> {
         let mut open = lock(&self.open);
         let own = if open.len() > 1 { open.iter().rposition(|open| open.thread == thread()) } else { None };

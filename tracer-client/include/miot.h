@@ -487,8 +487,8 @@ int miot_note(const char *text);
  text such as "kind=compute", several separated by commas, or NULL. `number` is a number below
  2^63 that follows it ("epoch=" and 3, "epoch=3,step=" and 17), or MIOT_NONE. The trace stores
  each text once, so pass a value that is different each time as the number. Both texts must stay
- valid until miot_region_end, which must follow. Regions may overlap, and requests within a region
- do not become its children: analyses link them by thread and time.
+ valid until miot_region_end, which must follow. Regions may overlap, and requests within a
+ region do not become its children: analyses link them by thread and time.
 
  # Safety
  - `name` and `attributes` are null or C strings.
@@ -496,8 +496,8 @@ int miot_note(const char *text);
 struct miot_region miot_region_begin(const char *name, const char *attributes, uint64_t number);
 
 /*
- Ends a region, in any thread. `result` is 0, or -errno of an error that ended it. Returns the same
- as miot_end.
+ Ends a region, in any thread. `result` is 0, or -errno of an error that ended it. Returns the
+ same as miot_end.
 
  # Safety
  - `region` is null or points to a structure of miot_region_begin, whose texts are still valid.

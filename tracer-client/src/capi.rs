@@ -486,8 +486,8 @@ pub struct miot_region {
 /// text such as "kind=compute", several separated by commas, or NULL. `number` is a number below
 /// 2^63 that follows it ("epoch=" and 3, "epoch=3,step=" and 17), or MIOT_NONE. The trace stores
 /// each text once, so pass a value that is different each time as the number. Both texts must stay
-/// valid until miot_region_end, which must follow. Regions may overlap, and requests within a region
-/// do not become its children: analyses link them by thread and time.
+/// valid until miot_region_end, which must follow. Regions may overlap, and requests within a
+/// region do not become its children: analyses link them by thread and time.
 ///
 /// # Safety
 /// - `name` and `attributes` are null or C strings.
@@ -512,11 +512,12 @@ impl miot_region {
     /// Returns the region; one that is not recorded if `at` is null.
     ///
     /// # Safety
-    /// - `at` is null or points to a structure of miot_region_begin, whose texts are valid for `'a`.
+    /// - `at` is null or points to a structure of miot_region_begin, whose texts are valid for
+    ///   `'a`.
     unsafe fn to_region<'a>(at: *const miot_region) -> crate::Region<'a> {
         // SAFETY: `as_ref`, the conversion of the request and `bytes` require
-        // - null or a pointer to a valid structure, which contains a valid request: required by this
-        //   function;
+        // - null or a pointer to a valid structure, which contains a valid request: required by
+        //   this function;
         // - texts that are null or C strings: required by this function.
         unsafe {
             let Some(region) = at.as_ref() else {
@@ -532,8 +533,8 @@ impl miot_region {
     }
 }
 
-/// Ends a region, in any thread. `result` is 0, or -errno of an error that ended it. Returns the same
-/// as miot_end.
+/// Ends a region, in any thread. `result` is 0, or -errno of an error that ended it. Returns the
+/// same as miot_end.
 ///
 /// # Safety
 /// - `region` is null or points to a structure of miot_region_begin, whose texts are still valid.

@@ -17,8 +17,8 @@ const MAX_DIR: usize = 256;
 /// Maximum recorded length of a job's id and of a step's name, bytes.
 const MAX_JOB: usize = 64;
 const MAX_STEP: usize = 128;
-/// Maximum length of a job in the format of [`miot_proto::job`] (id, system, step, number of ranks),
-/// bytes.
+/// Maximum length of a job in the format of [`miot_proto::job`] (id, system, step, number of
+/// ranks), bytes.
 const MAX_JOB_LINE: usize = MAX_JOB + MAX_STEP + 32;
 /// Maximum recorded length of a command line, bytes.
 const MAX_LINE: usize = 2048;
@@ -55,10 +55,10 @@ impl RankEnv {
     }
 }
 
-/// Variables of the launchers, in order of preference. torchrun and DeepSpeed, the first after MIOT's
-/// own, may start the processes of a node within a rank of another launcher. `LOCAL_RANK` alone is a
-/// rank if all ranks are on this node. The variables of Slurm and Flux come last: they also start the
-/// daemons of other launchers, whose children inherit the variables.
+/// Variables of the launchers, in order of preference. torchrun and DeepSpeed, the first after
+/// MIOT's own, may start the processes of a node within a rank of another launcher. `LOCAL_RANK`
+/// alone is a rank if all ranks are on this node. The variables of Slurm and Flux come last: they
+/// also start the daemons of other launchers, whose children inherit the variables.
 const RANK_ENV: [RankEnv; 12] = [
     RankEnv::new(b"MIOT_RANK", b"MIOT_WORLD_SIZE"),
     RankEnv { needs_size: true, ..RankEnv::new(b"RANK", b"WORLD_SIZE") },
@@ -320,8 +320,8 @@ pub(crate) fn path_in_dir(name: &[u8]) -> Text<{ MAX_DIR + 64 }> {
     path
 }
 
-/// Returns id, system, step and number of ranks of the job in the format of [`miot_proto::job`]; empty
-/// if there is none.
+/// Returns id, system, step and number of ranks of the job in the format of [`miot_proto::job`];
+/// empty if there is none.
 pub(crate) fn job() -> &'static [u8] {
     environment().job.as_bytes()
 }

@@ -1,5 +1,5 @@
-//! Regions: named parts of a program's run, such as an epoch or a checkpoint, recorded as requests of
-//! the layer `app`.
+//! Regions: named parts of a program's run, such as an epoch or a checkpoint, recorded as requests
+//! of the layer `app`.
 //!
 //! A region is an asynchronous request, not a parent of requests: regions of coroutines overlap
 //! without being nested, a region may end in another thread, and requests within a region stay
@@ -43,8 +43,8 @@ impl<'a> Region<'a> {
         Region::begin(Label { name: name.as_bytes(), attributes: &[], number: NONE })
     }
 
-    /// Ends the region, in any thread, with a result: 0, or −errno of the error that ended it. Returns
-    /// false if it is not recorded, or was dropped and counted.
+    /// Ends the region, in any thread, with a result: 0, or −errno of the error that ended it.
+    /// Returns false if it is not recorded, or was dropped and counted.
     pub fn end(mut self, result: i64) -> bool {
         self.finish(result)
     }

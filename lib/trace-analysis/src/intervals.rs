@@ -1,5 +1,5 @@
-//! Sets of times: disjoint intervals in order, in nanoseconds, each including its begin and excluding
-//! its end.
+//! Sets of times: disjoint intervals in order, in nanoseconds, each including its begin and
+//! excluding its end.
 
 /// Interval from begin to end.
 pub(crate) type Interval = (i64, i64);
@@ -14,8 +14,8 @@ pub(crate) struct Intervals {
 }
 
 impl Intervals {
-    /// Returns an empty set. Intervals closer than `gap`, and intervals that touch, are joined. Each
-    /// time that there are more than `most` intervals, `gap` doubles.
+    /// Returns an empty set. Intervals closer than `gap`, and intervals that touch, are joined.
+    /// Each time that there are more than `most` intervals, `gap` doubles.
     pub(crate) fn new(gap: u64, most: usize) -> Intervals {
         Intervals { gap: gap.max(1), most: most.max(2), list: Vec::new() }
     }

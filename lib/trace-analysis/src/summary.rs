@@ -2,8 +2,8 @@
 //!
 //! Child requests (e.g. a POSIX write of an MPI-IO write) are in the row of their own operation.
 //! Totals, files and processes count only outermost requests, so that no byte and no nanosecond is
-//! counted twice, and no annotations of the application. A request that a file-system client served for a traced thread is not an
-//! outermost request either.
+//! counted twice, and no annotations of the application. A request that a file-system client served
+//! for a traced thread is not an outermost request either.
 
 mod report;
 

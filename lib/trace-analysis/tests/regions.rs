@@ -30,7 +30,8 @@ fn names() -> FileNames {
     names
 }
 
-/// Returns rows of process, its parent's process id, rank. Process ids are those of the process + 100.
+/// Returns rows of process, its parent's process id, rank. Process ids are those of the process +
+/// 100.
 fn processes(all: &[(u64, u32, Option<u32>)]) -> RecordBatch {
     let columns: [(&str, ArrayRef); 6] = [
         ("process", Arc::new(UInt64Array::from_iter_values(all.iter().map(|p| p.0)))),
@@ -83,7 +84,8 @@ fn analyze(by: Option<&str>, processes: &RecordBatch, mut events: Vec<EventValue
     regions.finish()
 }
 
-/// Two steps and a checkpoint of process 1, whose worker is process 2. Process 3 is another program.
+/// Two steps and a checkpoint of process 1, whose worker is process 2. Process 3 is another
+/// program.
 fn training() -> Vec<EventValues> {
     vec![
         region(1, 10, EPOCH, 0, 1000),
@@ -177,8 +179,8 @@ fn regions_of_one_name_are_separate_rows_if_requested() {
 
 #[test]
 fn ranks_are_tasks_of_their_own() {
-    // 1 and 2 are ranks of a launcher (9), which has a region too. 3 is a worker of 2 whose parent is
-    // not in the trace; 4 has no rank and is a child of 1.
+    // 1 and 2 are ranks of a launcher (9), which has a region too. 3 is a worker of 2 whose parent
+    // is not in the trace; 4 has no rank and is a child of 1.
     let all = [(9, 1, None), (1, 109, Some(0)), (2, 109, Some(1)), (3, 7777, Some(1)), (4, 101, None)];
     let events = vec![
         region(9, 99, EPOCH, 0, 1000),

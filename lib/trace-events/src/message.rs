@@ -1,5 +1,5 @@
-//! Text of the messages of a debug log (`miot_debug`), from their recorded format and arguments, and of
-//! the attributes of regions.
+//! Text of the messages of a debug log (`miot_debug`), from their recorded format and arguments,
+//! and of the attributes of regions.
 
 use miot_proto::debug;
 use miot_proto::event::flag;
@@ -15,8 +15,8 @@ pub fn message(layer: &str, op: &str, format: Option<&str>, arguments: Option<&s
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Returns the attributes of a region: the recorded text, followed by the number. `None` if the row is
-/// not a region, or has none.
+/// Returns the attributes of a region: the recorded text, followed by the number. `None` if the row
+/// is not a region, or has none.
 #[must_use]
 pub fn attributes(layer: &str, op: &str, text: Option<&str>, number: Option<i64>) -> Option<String> {
     if (layer, op) != ("app", "region") || text.is_none() && number.is_none() {

@@ -39,8 +39,8 @@ impl fmt::Display for LineHead<'_> {
     }
 }
 
-/// Second half of the line of an event: layer, operation, range, result, duration, and paths, message,
-/// or name and attributes of a region.
+/// Second half of the line of an event: layer, operation, range, result, duration, and paths,
+/// message, or name and attributes of a region.
 #[derive(Debug)]
 pub struct LineTail<'a>(pub &'a EventRow<'a>);
 

@@ -1,8 +1,8 @@
 //! Trees of requests within the regions of their thread.
 //!
-//! Requests are linked to regions by thread and time: a region is not their parent. A region completes
-//! after the requests within it, perhaps hours later, so the regions of a trace must be known before:
-//! only trees within a region wait for it.
+//! Requests are linked to regions by thread and time: a region is not their parent. A region
+//! completes after the requests within it, perhaps hours later, so the regions of a trace must be
+//! known before: only trees within a region wait for it.
 
 use crate::columns::EventColumns;
 use crate::link::{Request, Tree};
@@ -68,8 +68,8 @@ impl<T> RegionTrees<T> {
         }
     }
 
-    /// Adds the next complete tree in order of completion, and appends those that wait for no region
-    /// to `out`. The root is a region if `is_region`.
+    /// Adds the next complete tree in order of completion, and appends those that wait for no
+    /// region to `out`. The root is a region if `is_region`.
     pub fn push(&mut self, mut tree: Tree<T>, is_region: bool, out: &mut Vec<Tree<T>>) {
         let (key, time) = (thread(&tree.request, is_region), tree.request.time.clone());
         let around = self.expected.get(&key).and_then(|times| {

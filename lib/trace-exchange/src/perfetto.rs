@@ -1,12 +1,12 @@
 //! The JSON trace event format, which ui.perfetto.dev, `chrome://tracing` and speedscope display as
 //! a timeline.
 //!
-//! A request is a complete event (`X`) of its thread; its child requests are drawn below it. A region
-//! is one with its own name, and the requests within it are drawn below it. A request that completes
-//! asynchronously, or that overlaps another one of its thread without being within it, is a pair of
-//! asynchronous events (`b`, `e`) on a separate line. Times are microseconds with three decimals from
-//! an origin that `otherData` contains in nanoseconds since 1970. Readers use floating-point numbers,
-//! which cannot represent the time since 1970 to the nanosecond.
+//! A request is a complete event (`X`) of its thread; its child requests are drawn below it. A
+//! region is one with its own name, and the requests within it are drawn below it. A request that
+//! completes asynchronously, or that overlaps another one of its thread without being within it, is
+//! a pair of asynchronous events (`b`, `e`) on a separate line. Times are microseconds with three
+//! decimals from an origin that `otherData` contains in nanoseconds since 1970. Readers use
+//! floating-point numbers, which cannot represent the time since 1970 to the nanosecond.
 //!
 //! Process and thread ids of different nodes may be equal, which the format does not support.
 //! Therefore the first process with an id keeps it, and later ones get numbers beyond the range of

@@ -8,8 +8,8 @@ pub use miot_trace_analysis::regions::{RegionKind, RegionRow, RegionSpans, Regio
 use miot_trace_events::events::FEWEST_COLUMNS;
 use miot_trace_store::{Reader, Table};
 
-/// Returns one row for each name of regions and layer, and all layers together. Regions with the name
-/// `region` get a row for each value of their attributes instead, and are the only ones.
+/// Returns one row for each name of regions and layer, and all layers together. Regions with the
+/// name `region` get a row for each value of their attributes instead, and are the only ones.
 ///
 /// # Errors
 /// [`Error::Option`] if there are no regions with that name, [`Error::Trace`],

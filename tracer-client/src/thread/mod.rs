@@ -554,8 +554,10 @@ pub fn submit(op: Op) -> Option<AsyncRequest> {
 pub(crate) fn begin_region(name: &[u8], number: u64) -> Option<AsyncRequest> {
     let mut region = submit(op::app::REGION)?;
     // SAFETY: dereferencing the thread's block and its lane requires
-    // - the calling thread's own block, which lives as long as the thread: `tls::thread` returns it;
-    // - a lane in this process's segment: `submit` has returned a request, so the thread has a lane.
+    // - the calling thread's own block, which lives as long as the thread: `tls::thread` returns
+    //   it;
+    // - a lane in this process's segment: `submit` has returned a request, so the thread has a
+    //   lane.
     let tid = unsafe { (*(*tls::thread()).lane).tid() };
     // If another thread ends the region, it names this one as its caller.
     region.parent = ParentRequest { tid, request: 0 };

@@ -241,7 +241,8 @@ impl RegionIo {
         }
     }
 
-    /// Returns the times that hide I/O of a task: its main thread computes, and is not in a request.
+    /// Returns the times that hide I/O of a task: its main thread computes, and is not in a
+    /// request.
     fn hiding(&self, task: &Task) -> Vec<Interval> {
         difference(self.threads[task.thread].scope.of_kind(RegionKind::Compute), task.own.list())
     }

@@ -2,8 +2,8 @@
 //! is hidden behind computation.
 //!
 //! I/O is hidden while the main thread computes, as in DFAnalyzer, whose "unoverlapped I/O" is "the
-//! portion of POSIX I/O that is not hidden by the application's compute" (Devarajan et al., DFTracer:
-//! An Analysis-Friendly Data Flow Tracer for AI-Driven Workflows, SC24). Here:
+//! portion of POSIX I/O that is not hidden by the application's compute" (Devarajan et al.,
+//! DFTracer: An Analysis-Friendly Data Flow Tracer for AI-Driven Workflows, SC24). Here:
 //!
 //! - A *task* is a main process with the processes that work for it ([`tasks`]): a rank and its
 //!   loaders of data. The *main thread* is the thread of the main process that computes most.
@@ -56,8 +56,8 @@ pub const COLUMNS: &[&str] = &[
 /// Maximum number of examined regions.
 pub const MOST: u64 = 1 << 22;
 
-/// Regions of one name, and the I/O of one layer during them. Times are in nanoseconds, and sums over
-/// all threads with such regions.
+/// Regions of one name, and the I/O of one layer during them. Times are in nanoseconds, and sums
+/// over all threads with such regions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RegionRow {
     /// Name of the regions.
@@ -162,8 +162,8 @@ pub struct RegionTable {
     pub regions: u64,
     /// Number of regions that were not examined, because there were more than [`MOST`].
     pub left_out: u64,
-    /// Rows, by the total time of the regions, largest first, then rows of single regions in order of
-    /// completion; for each, all layers together and then each layer.
+    /// Rows, by the total time of the regions, largest first, then rows of single regions in order
+    /// of completion; for each, all layers together and then each layer.
     pub rows: Vec<RegionRow>,
     /// What each task did.
     #[serde(skip)]

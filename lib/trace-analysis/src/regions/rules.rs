@@ -11,8 +11,8 @@ const LOOP: u64 = 100_000_000;
 const WAIT: f64 = 0.1;
 /// Share for checkpoints, which few programs can do without. MIOT's choice.
 const CHECKPOINT: f64 = 0.05;
-/// Share of the wait for input in which requests must be in progress for I/O to be its reason. MIOT's
-/// choice: most.
+/// Share of the wait for input in which requests must be in progress for I/O to be its reason.
+/// MIOT's choice: most.
 const BUSY: f64 = 0.5;
 /// Share of the I/O that should be hidden. MIOT's choice: most.
 const HIDDEN: f64 = 0.5;

@@ -38,7 +38,8 @@ pub struct RegionSpans {
 }
 
 impl RegionSpans {
-    /// Returns a collector. Regions with the name `by` get a row for each value of their attributes.
+    /// Returns a collector. Regions with the name `by` get a row for each value of their
+    /// attributes.
     #[must_use]
     pub fn new(by: Option<String>) -> RegionSpans {
         RegionSpans { by, ..RegionSpans::default() }

@@ -66,9 +66,9 @@ impl Tasks {
         }
     }
 
-    /// Returns the main process of the task of a process: the process itself or its nearest ancestor
-    /// that computes, else the furthest of them that has regions, among those that do not belong to
-    /// another rank. If there is none, the main process of the same rank.
+    /// Returns the main process of the task of a process: the process itself or its nearest
+    /// ancestor that computes, else the furthest of them that has regions, among those that do not
+    /// belong to another rank. If there is none, the main process of the same rank.
     pub(super) fn main(&self, process: u64, regions: impl Fn(u64) -> OwnRegions) -> Option<u64> {
         let (mut at, mut furthest) = (process, None);
         let own_rank = self.processes.get(&process).and_then(|process| process.rank.as_ref());

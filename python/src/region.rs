@@ -88,7 +88,24 @@ fn thread() -> usize {
     ANCHOR.with(|anchor| std::ptr::from_ref(anchor).addr())
 }
 
-/// A named part of the run. `with region("epoch", epoch=3):`
+/// A named part of the run of this program, such as an epoch or a checkpoint.
+///
+/// >>> with miot.region("epoch", epoch=3):
+/// ...     train()
+/// >>> @miot.region("preprocess", kind="compute")
+/// ... def preprocess(sample): ...
+/// >>> for batch in miot.region("fetch").iter(loader): ...
+/// >>> for epoch in miot.region("epoch").loop(range(10), number="epoch"): ...
+///
+/// The preloaded tracer records it as an event of the layer `app`: `path` is the name, `path2`
+/// followed by `arg` the attributes. The last attribute that is a number is `arg`, so that a value
+/// that is different each time does not make a text of its own. The attribute `kind` (`compute`,
+/// `fetch`, `checkpoint`, `io` or `other`) states what the program does in the region, if its name
+/// does not. `result` is 0, the negative `errno` of an `OSError` that left the region, or -125
+/// (ECANCELED) for any other exception.
+///
+/// Regions may be nested, and may overlap in coroutines. Without a tracer, or while nothing is
+/// recorded, a region does nothing. An object may be entered again, also while it is open.
 #[pyclass(module = "miot", frozen, name = "region")]
 #[derive(Debug)]
 pub(crate) struct Region {

@@ -11,8 +11,8 @@ use miot_trace_events::outermost::{OutermostEvents, each_outermost};
 use miot_trace_events::{Event, IdMap};
 use std::collections::BTreeMap;
 
-/// Maximum number of intervals with I/O that are kept: 64 MiB.
-const INTERVALS: usize = 1 << 22;
+/// Maximum number of intervals with I/O that are kept: 256 MiB.
+const INTERVALS: usize = 1 << 24;
 /// Index of all layers together in [`Busy`].
 const ALL: usize = 0;
 /// Number of layers and [`ALL`].

@@ -17,6 +17,9 @@ pub(super) struct RowName {
     pub(super) kind: RegionKind,
 }
 
+/// Name and attributes of a region as ids of files, and its number.
+type RowKey = (Option<u64>, Option<u64>, Option<i64>);
+
 /// Returns the attributes of a region as text.
 fn attributes_of(text: &str, number: Option<i64>) -> String {
     message::attributes("app", "region", Some(text), number).unwrap_or_default()
@@ -29,8 +32,7 @@ pub struct RegionSpans {
     /// Name of the regions that get a row for each value of their attributes.
     by: Option<String>,
     names: Vec<RowName>,
-    /// Rows by name, attributes and number, as ids of files.
-    rows: IdMap<(Option<u64>, Option<u64>, Option<i64>), u32>,
+    rows: IdMap<RowKey, u32>,
     /// By process and thread.
     threads: IdMap<(u64, u32), Vec<Span>>,
     count: u64,

@@ -114,11 +114,14 @@ pub(crate) struct Region {
     open: Mutex<Vec<Open>>,
 }
 
+/// A string of Python and its text.
+type KnownText = (Py<PyString>, Arc<CStr>);
+
 /// Texts of strings of Python, by the address of the string: programs pass the same strings again
 /// and again, and their conversion takes longer than a region. A new string replaces the one at its
 /// place.
 #[derive(Debug)]
-struct Texts(Mutex<Vec<Option<(Py<PyString>, Arc<CStr>)>>>);
+struct Texts(Mutex<Vec<Option<KnownText>>>);
 
 impl Texts {
     /// Number of strings that are kept.

@@ -306,6 +306,7 @@ fn environment() -> &'static Environment {
 
 /// Returns the MIOT directory of the node, from `$MIOT_DIR` at program start or the default.
 #[must_use]
+#[unsafe(link_section = ".text.startup")]
 pub fn directory() -> &'static [u8] {
     environment().dir.as_bytes()
 }

@@ -8,7 +8,8 @@
 //! and a comparison.
 
 use crate::lane::{Lane, Producer};
-use crate::tls;
+use crate::local::address;
+use crate::{process, tls};
 use miot_proto::segment::{LANE_BYTES, MAX_LANES};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
 
@@ -26,13 +27,26 @@ static OVERWRITES: AtomicBool = AtomicBool::new(false);
 /// the retained records has no name.
 const LAP_PARTS: u64 = 4;
 
+/// True if a lane of this process, or of one that it was forked from, has overwritten records.
+#[inline(always)]
+pub(crate) fn has_overwritten() -> bool {
+    let overwrites = address!(OVERWRITES: AtomicBool);
+    // SAFETY: dereferencing requires
+    // - a static that lives forever and is only shared: `OVERWRITES` is an atomic.
+    unsafe { (*overwrites).load(Relaxed) }
+}
+
+#[inline(always)]
 fn lane_index(lane: *const Lane) -> usize {
     (lane as usize / LANE_BYTES) & (MAX_LANES - 1)
 }
 
 /// Updates the lap of a lane that has overwritten records.
 pub(crate) fn count_overwritten(lane: &Lane, producer: &Producer) {
-    OVERWRITES.store(true, Relaxed);
+    if !has_overwritten() {
+        OVERWRITES.store(true, Relaxed);
+        process::forget_names();
+    }
     let part = (producer.capacity() / LAP_PARTS).max(1);
     // Wraps: a name that is exactly 16384 laps old is taken as current until the next quarter.
     LAPS[lane_index(lane)].store((producer.tail() / part) as u16, Relaxed);
@@ -40,6 +54,7 @@ pub(crate) fn count_overwritten(lane: &Lane, producer: &Producer) {
 
 /// Returns the lap of the calling thread's lane, to be stored with a file that has just been named.
 /// 0 if the thread has no lane.
+#[inline(always)]
 #[must_use]
 pub fn lane_lap() -> u32 {
     let thread = tls::thread();
@@ -47,7 +62,8 @@ pub fn lane_lap() -> u32 {
     // - `tls::thread` returns the calling thread's own block, which lives as long as the thread.
     let Some(lane) = (unsafe { (*thread).current_lane() }) else { return 0 };
     let lane_index = lane_index(lane);
-    (lane_index as u32) << 16 | u32::from(LAPS[lane_index].load(Relaxed))
+    let lap = if has_overwritten() { LAPS[lane_index].load(Relaxed) } else { 0 };
+    (lane_index as u32) << 16 | u32::from(lap)
 }
 
 /// Returns true if a name recorded at this lap is still in its lane, or has been read from it in
@@ -55,5 +71,5 @@ pub fn lane_lap() -> u32 {
 #[inline(always)]
 #[must_use]
 pub fn is_lap_current(lap: u32) -> bool {
-    !OVERWRITES.load(Relaxed) || LAPS[(lap >> 16) as usize & (MAX_LANES - 1)].load(Relaxed) == lap as u16
+    !has_overwritten() || LAPS[(lap >> 16) as usize & (MAX_LANES - 1)].load(Relaxed) == lap as u16
 }

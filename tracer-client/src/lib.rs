@@ -22,7 +22,7 @@
 //! | `node` | the control page of the node's log-client |
 //! | [`gate`] | system calls that the tracer may make under a seccomp filter |
 //! | `identity` | identity of this process: executable, job, rank |
-//! | `tls`, `clock`, `file` | thread state, time and files without libc |
+//! | `tls`, `local`, `clock`, `file` | thread state, addresses, time and files without libc |
 //! | `once` | values that are computed once, without the standard library |
 //! | `lap` | detects file names that a flight recorder has overwritten |
 //! | `region` | named parts of the run of a program |
@@ -68,6 +68,8 @@ mod lane;
 #[expect(clippy::disallowed_types, reason = "laps of lanes, a hint without ordering")]
 mod lap;
 #[cfg(not(loom))]
+mod local;
+#[cfg(not(loom))]
 #[expect(clippy::disallowed_types, reason = "control page, shared with the log-client")]
 mod node;
 #[cfg(not(loom))]
@@ -102,12 +104,13 @@ pub use once::Once;
 #[cfg(not(loom))]
 pub use pending::ShownFile;
 #[cfg(not(loom))]
-pub use process::{epoch, new_handle};
+pub use process::{epoch, lasting_names, new_handle};
 #[cfg(not(loom))]
 pub use region::{Label, Region};
 #[cfg(not(loom))]
 pub use thread::{
-    AsyncRequest, ClockAccess, ClockScope, Completion, PackedRequest, StartedRequest, active, begin,
-    begin_enclosing, begin_enclosing_on, begin_on, cancel, close, complete, dormant, end, end_on_path,
-    end_with, mpi_caller_tid, name_file, note, open, prepare_for_filter, record, set_clock_access, submit,
+    AsyncRequest, ClockAccess, ClockScope, Completion, LeafRequest, PackedRequest, StartedRequest, active,
+    begin, begin_enclosing, begin_enclosing_on, begin_leaf, begin_leaf_on, begin_on, borrowed, cancel, close,
+    complete, dormant, end, end_leaf, end_leaf_on_path, end_with, mpi_caller_tid, name_file, note, open,
+    prepare_for_filter, record, set_clock_access, submit,
 };

@@ -7,6 +7,7 @@ use crate::clock;
 use crate::file::File;
 use crate::gate::{self, Calls};
 use crate::identity;
+use crate::local::address;
 use crate::process;
 use miot_proto::control::{
     BYTES, EXCEPTION_BYTES, ExceptionKind, FILE, MAGIC, MAX_EXCEPTIONS, MAX_EXCLUSION_BYTES, OPS_LAYERS,
@@ -105,9 +106,11 @@ pub(crate) fn attach() -> Option<&'static Control> {
 /// Returns the control page if it is mapped.
 #[inline(always)]
 pub(crate) fn current() -> Option<&'static Control> {
-    // SAFETY: `as_ref` requires
+    let control = address!(CONTROL: AtomicPtr<Control>);
+    // SAFETY: dereferencing and `as_ref` require
+    // - a static that lives forever and is only shared: `CONTROL` is an atomic;
     // - null or a pointer to a live page: control pages in use are never unmapped.
-    unsafe { CONTROL.load(Relaxed).as_ref() }
+    unsafe { (*control).load(Relaxed).as_ref() }
 }
 
 /// Forgets the page of a log-client that has ended, so that [`attach`] looks for a successor. The

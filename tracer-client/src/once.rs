@@ -47,11 +47,17 @@ impl<T: Copy> Once<T> {
     #[inline(always)]
     pub fn get_or_init(&self, compute: impl FnOnce() -> T) -> &T {
         if self.state.load(Acquire) != READY {
-            self.init(compute);
+            self.init_late(compute);
         }
         // SAFETY: the reference requires
         // - an initialized value that nobody changes: the state is `READY`.
         unsafe { (*self.value.get()).assume_init_ref() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn init_late(&self, compute: impl FnOnce() -> T) {
+        self.init(compute);
     }
 
     /// Computes the value, like [`get_or_init`](Self::get_or_init), for the start of a program: the

@@ -13,8 +13,9 @@ use crate::file::File;
 use crate::gate::{self, Calls, Permit, SET_UP};
 use crate::identity::{self, Text};
 use crate::lane::{Lane, LaneOwner, Producer, Slot};
+use crate::local::address;
 use crate::pending::{PendingEntry, PendingTable};
-use crate::{clock, node::Control};
+use crate::{clock, lap, node::Control};
 use miot_proto::segment::{
     HEADER_BYTES, LANE_BYTES, MAGIC, MAJOR, MAX_LANE_SLOTS, MAX_LANES, MIN_LANE_SLOTS, MINOR, PENDING_BYTES,
     PENDING_ENTRIES, SLOTS_OFFSET, SUFFIX, fit_strings, header,
@@ -39,7 +40,9 @@ const LANES_PER_PAGE: usize = PAGE / LANE_BYTES;
 struct ProcessState {
     /// Epoch of this image; 0 if it has no segment. Read at every request.
     epoch: AtomicU64,
-    _padding: [u64; 7],
+    /// See [`lasting_names`].
+    lasting_names: AtomicU64,
+    _padding: [u64; 6],
     next_handle: AtomicU64,
     lock: AtomicBool,
     /// Start of the mapped segment, null if there is none.
@@ -78,7 +81,8 @@ const _: () = assert!(size_of::<ProcessState>() == PAGE);
 
 static PROCESS: ProcessState = ProcessState {
     epoch: AtomicU64::new(0),
-    _padding: [0; 7],
+    lasting_names: AtomicU64::new(0),
+    _padding: [0; 6],
     next_handle: AtomicU64::new(0),
     lock: AtomicBool::new(false),
     base: AtomicPtr::new(std::ptr::null_mut()),
@@ -125,25 +129,61 @@ static WIPE_ON_FORK: AtomicBool = AtomicBool::new(false);
 #[unsafe(link_section = ".data.miot")]
 static EPOCHS: AtomicU32 = AtomicU32::new(0);
 
+#[inline(always)]
+fn state() -> &'static ProcessState {
+    let process = address!(PROCESS: ProcessState);
+    // SAFETY: the reference requires
+    // - a static that lives forever and is only shared: `PROCESS` consists of atomics.
+    unsafe { &*process }
+}
+
 /// Returns the epoch of this process image, which changes when the process forks. 0 if the process
 /// has no segment.
 #[inline(always)]
 #[must_use]
 pub fn epoch() -> u32 {
-    PROCESS.epoch.load(Relaxed) as u32
+    state().epoch.load(Relaxed) as u32
+}
+
+/// Returns twice the [`epoch`] plus 1; 0 if there is none; [`FORGOTTEN`] if a lane has overwritten
+/// records, so that [`is_lap_current`](crate::is_lap_current) decides whether the name of a file is
+/// still known.
+#[inline(always)]
+#[must_use]
+pub fn lasting_names() -> u32 {
+    state().lasting_names.load(Relaxed) as u32
+}
+
+/// Value of [`lasting_names`] that no image has.
+const FORGOTTEN: u64 = u32::MAX as u64 - 1;
+
+/// Makes [`lasting_names`] [`FORGOTTEN`]: a lane has overwritten records.
+pub(crate) fn forget_names() {
+    PROCESS.lasting_names.store(FORGOTTEN, Relaxed);
 }
 
 /// True if this process, or an ancestor that it was forked from, has had a segment.
 #[inline(always)]
 pub(crate) fn had_segment() -> bool {
-    EPOCHS.load(Relaxed) != 0
+    let epochs = address!(EPOCHS: AtomicU32);
+    // SAFETY: dereferencing requires
+    // - a static that lives forever and is only shared: `EPOCHS` is an atomic.
+    unsafe { (*epochs).load(Relaxed) != 0 }
 }
 
 /// Returns the value of [`Thread::epoch`](crate::thread::Thread) that is valid in this process
 /// image; 0 if it has no segment.
 #[inline(always)]
 pub(crate) fn epoch_word() -> u64 {
-    PROCESS.epoch.load(Relaxed)
+    state().epoch.load(Relaxed)
+}
+
+/// Writes to the page of [`PROCESS`] without a change, when a program starts that will record: a
+/// first access that reads would cause a page fault of its own.
+#[unsafe(link_section = ".text.startup")]
+pub(crate) fn touch() {
+    // Not an addition of zero, which the compiler makes a read.
+    let _ = PROCESS.lost_early.compare_exchange(0, 0, Relaxed, Relaxed);
 }
 
 /// True if this process image has a segment.
@@ -494,6 +534,8 @@ fn create_segment(process: &ProcessState, control: &Control, first_lane: u64) ->
     // - an aligned pointer to a live word: the offset of the magic in the header page, as above.
     unsafe { (*base.add(header::MAGIC).cast::<AtomicU64>()).store(MAGIC, Release) };
     process.base.store(base, Release);
+    let lasting_names = if lap::has_overwritten() { FORGOTTEN } else { u64::from(epoch) << 1 | 1 };
+    process.lasting_names.store(lasting_names, Relaxed);
     process.epoch.store(u64::from(epoch), Release);
     Some(file)
 }

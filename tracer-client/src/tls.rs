@@ -10,7 +10,7 @@
 use crate::thread::Thread;
 
 /// Size of the block below, bytes.
-pub(crate) const BYTES: usize = 128;
+pub(crate) const BYTES: usize = 192;
 
 #[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
@@ -19,9 +19,9 @@ std::arch::global_asm!(
     ".globl miot_tracer_thread",
     ".hidden miot_tracer_thread",
     ".type miot_tracer_thread,@object",
-    ".size miot_tracer_thread,128",
+    ".size miot_tracer_thread,192",
     "miot_tracer_thread:",
-    ".zero 128",
+    ".zero 192",
     ".popsection",
 );
 

@@ -12,8 +12,8 @@
 //! | here | order | pairs with | why |
 //! |---|---|---|---|
 //! | slot words, [`Slot::set`] | relaxed store | copy of the slots | ordered by the tail; atomic, so that a misbehaving peer is not a data race |
-//! | `tail`, [`Producer::commit`] | release store | first read of `tail` | publishes the slots |
-//! | `tail`, [`Producer::mark`] | release store | first read of `tail` | a reader of the mark sees the slots committed before it |
+//! | `tail`, [`Producer::commit`], [`Lane::publish`] | release store | first read of `tail` | publishes the slots |
+//! | `tail`, [`Producer::mark`], [`Lane::mark`] | release store | first read of `tail` | a reader of the mark sees the slots committed before it |
 //! | `oldest`, [`Producer::overwrite`] | store, release fence, slot words | copy, acquire fence, read of `oldest` | slots that were overwritten during the copy are detected and discarded |
 //! | `head`, [`Producer::refresh`] | acquire load | write of `head` after the copy | a slot is not overwritten before it was copied |
 //! | `state`, [`Lane::claim`] | release store | read of `state` | a reader of the state sees the complete identity |
@@ -40,4 +40,4 @@ mod tests;
 
 pub(crate) use producer::Producer;
 pub use state::RequestArgs;
-pub(crate) use state::{Lane, LaneOwner, Slot};
+pub(crate) use state::{Lane, LaneOwner, Ring, Slot};

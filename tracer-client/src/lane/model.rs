@@ -5,7 +5,7 @@
 
 use super::state::InFlight;
 use super::sync::{AtomicU64, Word};
-use super::{Lane, LaneOwner, Producer, RequestArgs, Slot, order};
+use super::{Lane, LaneOwner, Producer, RequestArgs, Ring, Slot, order};
 use loom::sync::Arc;
 use loom::thread;
 use miot_proto::segment::LaneState;
@@ -66,7 +66,7 @@ fn push(shared: &Shared, producer: &mut Producer, value: u64) -> bool {
         producer.drop_record(&shared.lane);
         return false;
     }
-    producer.slot(&shared.slots, 0).set(0, value);
+    producer.slot(Ring::new(&shared.slots), 0).set(0, value);
     producer.commit(&shared.lane, 1);
     true
 }
@@ -178,7 +178,7 @@ fn loom_mark_keeps_the_watermark() {
             }
             loom::sync::atomic::fence(SeqCst);
             let completed = ticking.load(SeqCst);
-            producer.slot(&other.slots, 0).set(0, completed);
+            producer.slot(Ring::new(&other.slots), 0).set(0, completed);
             producer.commit(&other.lane, 1);
         });
         let mut consumer = Consumer::new();
@@ -212,9 +212,9 @@ fn loom_overwrite_oldest() {
                 thread::yield_now();
                 producer.mark(&other.lane);
                 if !producer.fits(1) {
-                    producer.overwrite(&other.lane, &other.slots, 1);
+                    producer.overwrite(&other.lane, Ring::new(&other.slots), 1);
                 }
-                let slot = producer.slot(&other.slots, 0);
+                let slot = producer.slot(Ring::new(&other.slots), 0);
                 slot.set(1, value);
                 slot.set(2, value);
                 producer.commit(&other.lane, 1);

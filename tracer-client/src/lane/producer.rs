@@ -1,9 +1,13 @@
 //! The producer of a lane.
 
 use super::order;
-use super::state::{Lane, Slot};
+use super::state::{Lane, Ring, Slot};
 use miot_proto::event::MAX_SLOTS;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Value of [`Producer::tail`] while it is taken: above each limit, also with the slots of a record
+/// added. A lane never gets there. An instruction can store it directly.
+const TAKEN: u64 = i32::MIN as i64 as u64;
 
 /// Private state of the thread that has claimed a lane.
 pub(crate) struct Producer {
@@ -14,8 +18,8 @@ pub(crate) struct Producer {
     pub(super) limit: u64,
     /// Tail at which the lane needs maintenance; see [`Producer::needs_maintenance`].
     pub(super) maintain_at: u64,
-    /// Slots of the lane; a power of two.
-    pub(super) capacity: u64,
+    /// Slots of the lane - 1; the number is a power of two.
+    pub(super) mask: u64,
     /// Records that this incarnation has accepted or dropped.
     pub(super) attempts: u64,
     pub(super) lost_full: u64,
@@ -23,12 +27,12 @@ pub(crate) struct Producer {
 
 impl Producer {
     pub(crate) const fn none() -> Producer {
-        Producer { tail: 0, limit: 0, maintain_at: 0, capacity: 0, attempts: 0, lost_full: 0 }
+        Producer { tail: 0, limit: 0, maintain_at: 0, mask: 0, attempts: 0, lost_full: 0 }
     }
 
     /// Producer of an empty lane.
     pub(super) fn new(tail: u64, capacity: u64) -> Producer {
-        let mut producer = Producer { tail, capacity, ..Producer::none() };
+        let mut producer = Producer { tail, mask: capacity - 1, ..Producer::none() };
         producer.free_up_to(tail);
         producer
     }
@@ -36,7 +40,13 @@ impl Producer {
     /// Slots of the lane.
     #[inline(always)]
     pub(crate) fn capacity(&self) -> u64 {
-        self.capacity
+        self.mask.wrapping_add(1)
+    }
+
+    /// Slots of the lane - 1.
+    #[inline(always)]
+    pub(crate) fn mask(&self) -> u64 {
+        self.mask
     }
 
     /// Slots committed so far.
@@ -54,7 +64,7 @@ impl Producer {
 
     /// Defers maintenance, which freed nothing, until another eighth of the lane has filled.
     pub(crate) fn defer_maintenance(&mut self) {
-        self.maintain_at = self.tail.wrapping_add((self.capacity / 8).max(1));
+        self.maintain_at = self.tail.wrapping_add((self.capacity() / 8).max(1));
     }
 
     /// True if `n` more slots fit.
@@ -65,13 +75,13 @@ impl Producer {
 
     /// Makes the slots below `head` writable.
     fn free_up_to(&mut self, head: u64) {
-        self.limit = head.wrapping_add(self.capacity);
-        self.maintain_at = head.wrapping_add(self.capacity / 2);
+        self.limit = head.wrapping_add(self.capacity());
+        self.maintain_at = head.wrapping_add(self.capacity() / 2);
     }
 
     /// Position of the oldest slot that must not be written, over all incarnations.
     fn head(&self) -> u64 {
-        self.limit.wrapping_sub(self.capacity)
+        self.limit.wrapping_sub(self.capacity())
     }
 
     /// Reads the consumer's position. Returns true if it has advanced. An invalid position is
@@ -89,11 +99,11 @@ impl Producer {
     /// Discards the oldest records, in whole records and at least an eighth of the lane at a time,
     /// until `n` slots fit. Discarded records that the consumer had not read are lost; the consumer
     /// counts them by the attempt numbers.
-    pub(crate) fn overwrite(&mut self, lane: &Lane, slots: &[Slot], n: u64) {
-        let wanted = n.max(self.capacity / 8).min(self.capacity);
+    pub(crate) fn overwrite(&mut self, lane: &Lane, ring: Ring<'_>, n: u64) {
+        let wanted = n.max(self.capacity() / 8).min(self.capacity());
         let mut head = self.head();
-        while self.tail.wrapping_add(wanted).wrapping_sub(head) > self.capacity {
-            let record = slots[(head & (self.capacity - 1)) as usize].record_slots();
+        while self.tail.wrapping_add(wanted).wrapping_sub(head) > self.capacity() {
+            let record = ring.at(head).record_slots();
             let left = self.tail.wrapping_sub(head);
             head = head.wrapping_add(record.clamp(1, MAX_SLOTS as u64).min(left.max(1)));
         }
@@ -109,7 +119,7 @@ impl Producer {
     /// Therefore the mark is set before the completion time is read.
     #[inline(always)]
     pub(crate) fn mark(&self, lane: &Lane) {
-        lane.tail.store(self.tail << 1 | 1, order::mark());
+        lane.mark(self.tail);
     }
 
     /// Attempt number of the record being written.
@@ -120,8 +130,8 @@ impl Producer {
 
     /// Slot `n` of the record being written; only after [`fits`](Self::fits).
     #[inline(always)]
-    pub(crate) fn slot<'a>(&self, slots: &'a [Slot], n: u64) -> &'a Slot {
-        &slots[(self.tail.wrapping_add(n) & (self.capacity - 1)) as usize]
+    pub(crate) fn slot<'a>(&self, ring: Ring<'a>, n: u64) -> &'a Slot {
+        ring.at(self.tail.wrapping_add(n))
     }
 
     /// Publishes the record's `n` slots with one store, which also ends the request in flight.
@@ -129,7 +139,42 @@ impl Producer {
     pub(crate) fn commit(&mut self, lane: &Lane, n: u64) {
         self.tail = self.tail.wrapping_add(n);
         self.attempts += 1;
-        lane.tail.store(self.tail << 1, order::commit());
+        lane.publish(self.tail);
+    }
+
+    /// Position up to which slots may be written.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Tail from which on the lane [needs maintenance](Self::needs_maintenance).
+    pub(crate) fn maintain_at(&self) -> u64 {
+        self.maintain_at
+    }
+
+    /// Takes the tail, to publish a record without the other functions of the producer: until
+    /// [`put_tail`](Self::put_tail) nothing [fits](Self::fits), and the lane needs maintenance.
+    #[inline(always)]
+    pub(crate) fn take_tail(&mut self) -> u64 {
+        std::mem::replace(&mut self.tail, TAKEN)
+    }
+
+    /// Puts back the tail without a record.
+    #[inline(always)]
+    pub(crate) fn put_tail(&mut self, tail: u64) {
+        self.tail = tail;
+    }
+
+    /// Whether the tail is [taken](Self::take_tail).
+    #[inline(always)]
+    pub(crate) fn is_tail_taken(&self) -> bool {
+        self.tail == TAKEN
+    }
+
+    /// Counts the record that was published with the tail taken.
+    #[inline(always)]
+    pub(crate) fn count_attempt(&mut self) {
+        self.attempts += 1;
     }
 
     /// Counts a record that is dropped because the lane is full. Its request must not be shown any
@@ -145,6 +190,6 @@ impl Producer {
     /// Removes the mark without a record.
     pub(crate) fn withdraw(&self, lane: &Lane) {
         lane.in_flight.clear();
-        lane.tail.store(self.tail << 1, order::commit());
+        lane.publish(self.tail);
     }
 }

@@ -3,8 +3,9 @@
 use super::order;
 use super::producer::Producer;
 use super::sync::{AtomicU64, Word};
-use miot_proto::event::WORDS;
+use miot_proto::event::{SLOT_BYTES, WORDS, path_slots};
 use miot_proto::segment::LaneState;
+use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// One slot in shared memory.
@@ -29,6 +30,118 @@ impl Slot {
     /// Slots of the record that starts here, as written by its producer.
     pub(super) fn record_slots(&self) -> u64 {
         u64::from((self.0[0].get() >> 8) as u8)
+    }
+}
+
+/// The slots of a lane: a power of two, addressed by positions that are never wrapped.
+#[derive(Clone, Copy)]
+pub(crate) struct Ring<'a> {
+    slots: *const Slot,
+    /// Number of slots - 1.
+    mask: u64,
+    lane: PhantomData<&'a [Slot]>,
+}
+
+impl<'a> Ring<'a> {
+    /// The slots of a lane.
+    ///
+    /// # Panics
+    /// If their number is not a power of two.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn new(slots: &'a [Slot]) -> Ring<'a> {
+        assert!(slots.len().is_power_of_two());
+        Ring { slots: slots.as_ptr(), mask: slots.len() as u64 - 1, lane: PhantomData }
+    }
+
+    /// The slots of a lane from their address and their number - 1.
+    ///
+    /// # Safety
+    /// - `mask` + 1 must be a power of two, and `slots` must point to that many slots, which live
+    ///   as long as `'a` and are only shared.
+    #[inline(always)]
+    pub(crate) unsafe fn from_parts(slots: *const Slot, mask: u64) -> Ring<'a> {
+        Ring { slots, mask, lane: PhantomData }
+    }
+
+    /// Slot at a position.
+    #[inline(always)]
+    pub(crate) fn at(self, position: u64) -> &'a Slot {
+        let index = (position & self.mask) as usize;
+        // SAFETY: `add` and the reference require
+        // - an index below the number of slots: it is masked with a power of two - 1, by the
+        //   requirement of the constructors;
+        // - slots that live as long as `'a` and are only shared: required there, too.
+        unsafe { &*self.slots.add(index) }
+    }
+
+    /// Writes the extension that consists of one path, in the layout of
+    /// [`miot_proto::event::write_path`], into the slots from `position` on.
+    #[inline(always)]
+    pub(crate) fn set_path(self, position: u64, path: &[u8]) {
+        let slots = path_slots(path);
+        let last = (position & self.mask).wrapping_add(slots as u64 - 1);
+        let bytes = slots * SLOT_BYTES;
+        if cfg!(any(target_endian = "big", loom)) || last > self.mask {
+            return self.set_path_by_slots(position, path);
+        }
+        let first: *mut u8 = std::ptr::from_ref(self.at(position)).cast_mut().cast();
+        // SAFETY: the writes require
+        // - valid memory: the slots up to `last` are contiguous, checked above, and hold the length
+        //   and the path; a slot has `SLOT_BYTES` bytes;
+        // - no concurrent access of this process: only the thread that owns the lane accesses slots
+        //   that are not committed, and the consumer reads by system calls;
+        // - memory that may change behind a shared reference: a slot consists of atomics.
+        unsafe {
+            first.add(bytes - SLOT_BYTES).cast::<[u8; SLOT_BYTES]>().write([0; SLOT_BYTES]);
+            first.cast::<u64>().write(path.len() as u64);
+            copy_short(path, first.add(size_of::<u64>()));
+        }
+    }
+
+    /// [`set_path`](Self::set_path) at the end of the ring.
+    #[cold]
+    #[inline(never)]
+    fn set_path_by_slots(self, position: u64, path: &[u8]) {
+        miot_proto::event::write_path(path, |slot, words| {
+            self.at(position.wrapping_add(slot as u64 - 1)).set_all(words);
+        });
+    }
+}
+
+/// Copies bytes as `memcpy` does, but without a call: after a system call of the program, libc's
+/// code is seldom in the cache.
+///
+/// # Safety
+/// - `to` must point to as many writable bytes, which do not overlap `from`.
+#[inline(always)]
+unsafe fn copy_short(from: &[u8], to: *mut u8) {
+    type Chunk = [u8; 16];
+    type Half = [u8; 8];
+    let length = from.len();
+    // SAFETY: the accesses require
+    // - ranges within the slice and within as many bytes of `to`: each ends at the end of a whole
+    //   chunk before the last one, or at the end.
+    // The assembly is empty.
+    unsafe {
+        if length >= size_of::<Chunk>() {
+            let last = length - size_of::<Chunk>();
+            let mut at = 0;
+            while at < last {
+                to.add(at).cast::<Chunk>().write(from.as_ptr().add(at).cast::<Chunk>().read());
+                at += size_of::<Chunk>();
+                // Hides the number from the compiler, which would unroll the loop for long paths.
+                at = std::hint::black_box(at);
+            }
+            to.add(last).cast::<Chunk>().write(from.as_ptr().add(last).cast::<Chunk>().read());
+        } else if length >= size_of::<Half>() {
+            let last = length - size_of::<Half>();
+            to.cast::<Half>().write(from.as_ptr().cast::<Half>().read());
+            to.add(last).cast::<Half>().write(from.as_ptr().add(last).cast::<Half>().read());
+        } else {
+            for (at, byte) in from.iter().enumerate() {
+                to.add(at).write_volatile(*byte);
+            }
+        }
     }
 }
 
@@ -141,6 +254,18 @@ pub(crate) struct LaneOwner {
 }
 
 impl Lane {
+    /// Announces a record at `tail`; see [`Producer::mark`].
+    #[inline(always)]
+    pub(crate) fn mark(&self, tail: u64) {
+        self.tail.store(tail << 1 | 1, order::mark());
+    }
+
+    /// Publishes all slots below `tail`, and removes the mark.
+    #[inline(always)]
+    pub(crate) fn publish(&self, tail: u64) {
+        self.tail.store(tail << 1, order::commit());
+    }
+
     /// Sets the slots of a lane table entry that was never used: byte offset in the segment,
     /// number.
     pub(crate) fn set_slots(&self, slots_at: u64, slots: u64) {

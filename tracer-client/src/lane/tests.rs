@@ -5,7 +5,7 @@ use super::steps::{
     Filter, LANE_SLOTS, Record, STEP_BYTES, SimulatedProcess, Step, StreamOutput, Subject, Totals, run_steps,
     slots_of,
 };
-use super::{Lane, LaneOwner, Producer, Slot};
+use super::{Lane, LaneOwner, Producer, Ring, Slot};
 use miot_proto::control::WhenFull;
 use miot_proto::event::{Event, RecordKind, SLOT_BYTES, attempt_of, ext_from_bytes, flag, kind_of};
 use miot_proto::segment::{HEADER_BYTES, LANE_BYTES, LaneState, SLOTS_OFFSET, header, in_flight, lane as at};
@@ -226,7 +226,7 @@ fn push(lane: &Lane, slots: &[Slot], producer: &mut Producer, value: u64) -> boo
         producer.drop_record(lane);
         return false;
     }
-    producer.slot(slots, 0).set(0, value);
+    producer.slot(Ring::new(slots), 0).set(0, value);
     producer.commit(lane, 1);
     true
 }
@@ -252,4 +252,28 @@ fn lane_is_reusable_only_when_drained() {
     let second = lane.claim(&LaneOwner { tid: 2, comm: [0; 2], ticks: 0 });
     assert_eq!((second.tail, second.attempts, lane.start.get()), (1, 0, 1));
     assert!(!lane.is_reusable());
+}
+
+/// The extension of a path is the same whether it is copied as a whole or written slot by slot, at
+/// each position of the ring and for each length up to some slots.
+#[test]
+fn path_is_written_alike_in_both_ways() {
+    const SLOTS: usize = 8;
+    let words = |slots: &[Slot]| -> Vec<u64> {
+        slots.iter().flat_map(|slot| slot.0.iter().map(super::sync::Word::get)).collect()
+    };
+    for length in 1..200 {
+        let path: Vec<u8> = (0..length).map(|at| b'a' + (at % 26) as u8).collect();
+        for position in 0..2 * SLOTS as u64 {
+            let [copied, written] = [(); 2].map(|()| (0..SLOTS).map(|_| Slot::new()).collect::<Vec<_>>());
+            for slot in copied.iter().chain(&written) {
+                slot.set_all([u64::MAX; miot_proto::event::WORDS]);
+            }
+            Ring::new(&copied).set_path(position, &path);
+            miot_proto::event::write_path(&path, |slot, words| {
+                Ring::new(&written).at(position + slot as u64 - 1).set_all(words);
+            });
+            assert_eq!(words(&copied), words(&written), "{length} bytes at {position}");
+        }
+    }
 }

@@ -3,10 +3,11 @@
 use super::{Completion, PackedRequest, StartedRequest, Thread, slow_path};
 use crate::clock::{self, counter, ticks};
 use crate::gate::{self, Calls};
-use crate::lane::{Lane, Producer, Slot};
+use crate::lane::{Lane, Producer, Ring};
 use crate::{lap, node, process, tls};
 use miot_proto::control::WhenFull;
-use miot_proto::event::{self, Event, Ext, MAX_DURATION, RecordKind};
+use miot_proto::event::{self, Event, Ext, MAX_DURATION, RecordKind, WORDS};
+use miot_proto::op::Op;
 use miot_proto::segment::in_flight;
 use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
@@ -26,27 +27,12 @@ pub(super) fn commit_with_ext(
     let cpu_time = ext.cpu_time.or_else(|| wants_cpu_time.then(clock::thread_cpu).flatten());
     let ext = Ext { path1, path2, cpu_time, ..*ext };
     let slots = event::slots_for(&ext) as u64;
-    commit(kind, begun, done, slots, end_ticks, |producer, ring| {
+    commit(kind, begun, done, slots, end_ticks, &|ring, tail| {
         if slots > 1 {
-            event::write_ext(&ext, |slot, word, value| producer.slot(ring, slot as u64).set(word, value));
+            event::write_ext(&ext, |slot, word, value| {
+                ring.at(tail.wrapping_add(slot as u64)).set(word, value);
+            });
         }
-    })
-}
-
-/// [`commit_with_ext`] for a request with one path, which is not empty. Without words to look for,
-/// the record is written in whole slots.
-pub(super) fn commit_with_path(begun: StartedRequest, done: Completion, path: &[u8]) -> bool {
-    // SAFETY: dereferencing the pointer requires
-    // - the calling thread's own block, which lives as long as the thread: `tls::thread` returns
-    //   it.
-    let is_fast = unsafe { (*tls::thread()).slow_path == 0 };
-    if !is_fast || path.is_empty() || path.len() > event::MAX_PATH {
-        let ext = Ext { path1: path, ..Ext::default() };
-        return commit_with_ext(RecordKind::Request, begun, done, None, &ext);
-    }
-    let slots = 1 + event::path_slots(path);
-    commit(RecordKind::Request, begun, done, slots as u64, None, |producer, ring| {
-        event::write_path(path, |slot, words| producer.slot(ring, slot as u64).set_all(words));
     })
 }
 
@@ -70,15 +56,14 @@ struct Record {
 
 impl Record {
     /// Writes and publishes the record. The lane must have space for it.
-    #[inline(always)]
     fn write(
         &self,
         producer: &mut Producer,
         lane: &Lane,
-        ring: &[Slot],
+        ring: Ring<'_>,
         end: u64,
         duration: u64,
-        write_ext: impl FnOnce(&Producer, &[Slot]),
+        write_ext: &impl Fn(Ring<'_>, u64),
     ) {
         let Record { kind, begun, done, slots } = *self;
         let event = Event {
@@ -94,7 +79,7 @@ impl Record {
             result: done.result,
         };
         producer.slot(ring, 0).set_all(event.slot(kind, slots as u8, producer.attempt()));
-        write_ext(producer, ring);
+        write_ext(ring, producer.tail());
         producer.commit(lane, slots);
     }
 }
@@ -108,39 +93,80 @@ pub(super) fn commit(
     done: Completion,
     slots: u64,
     end_ticks: Option<u64>,
-    write_ext: impl FnOnce(&Producer, &[Slot]),
+    write_ext: &impl Fn(Ring<'_>, u64),
 ) -> bool {
     let thread = tls::thread();
-    // SAFETY: dereferencing `thread` and calling `commit_slow` requires
-    // - `thread` is the calling thread's own block, which lives as long as the thread.
+    let StartedRequest { begin, op, request, enclosing } = begun;
+    let (number, parent) = (u64::from(request) << 32, Some(u64::from(enclosing) << 32));
+    let record = FastRecord { kind, op, begin, number, parent, slots };
+    // SAFETY: dereferencing `thread`, `FastRecord::commit` and `commit_slow` require
+    // - the calling thread's own block, which lives as long as the thread;
+    // - that the record can be committed fast: checked.
     unsafe {
-        if end_ticks.is_some() || !(*thread).can_commit_fast(begun.request, slots) {
-            return commit_slow(thread, kind, &PackedRequest::new(begun, done), slots, end_ticks, write_ext);
-        }
+        let is_fast =
+            end_ticks.is_none() && (*thread).can_commit_fast(slots) && (*thread).enclosing() != begun.request;
+        is_fast && record.commit(thread, &|| done, write_ext)
+            || commit_slow(thread, kind, &PackedRequest::new(begun, done), slots, end_ticks, write_ext)
     }
-    // SAFETY: dereferencing `thread` and calling `Thread::lane` requires
-    // - `thread` is the calling thread's own block, which lives as long as the thread;
-    // - no signal handler changes the state at the same time: `BUSY` keeps handlers out;
-    // - the thread has a lane: an empty producer has no space, so `can_commit_fast` would have
-    //   returned false.
-    unsafe {
-        (*thread).slow_path = slow_path::BUSY;
+}
+
+/// A record of one request, as the fast path commits it.
+#[derive(Clone, Copy)]
+pub(super) struct FastRecord {
+    pub(super) kind: RecordKind,
+    pub(super) op: Op,
+    pub(super) begin: u64,
+    /// Number of the request, in the high half.
+    pub(super) number: u64,
+    /// Number of its parent, in the high half; `None`: the thread's present one.
+    pub(super) parent: Option<u64>,
+    pub(super) slots: u64,
+}
+
+impl FastRecord {
+    /// Ends the request now. `done` is called after the time was taken, and `write_ext` writes the
+    /// slots after the first, which is at its second argument. Returns false, and has changed
+    /// nothing, if the clocks of two processors disagree, or if the request took three days and
+    /// more.
+    ///
+    /// # Safety
+    /// - `thread` must be the calling thread's state.
+    /// - [`Thread::can_commit_fast`] must be true for this number of slots.
+    #[inline(always)]
+    pub(super) unsafe fn commit(
+        &self,
+        thread: *mut Thread,
+        done: &impl Fn() -> Completion,
+        write_ext: &impl Fn(Ring<'_>, u64),
+    ) -> bool {
+        // SAFETY: dereferencing `thread` and calling `Thread::lane` requires
+        // - `thread` is the calling thread's own block, which lives as long as the thread;
+        // - no signal handler changes the state at the same time: they do not while the tail is
+        //   taken;
+        // - the thread has a lane: required by this function.
+        let (producer, (lane, ring)) = unsafe { (&mut (*thread).producer, (*thread).lane()) };
+        let tail = producer.take_tail();
         compiler_fence(SeqCst);
-        let (lane, ring) = (*thread).lane();
-        let producer = &mut (*thread).producer;
-        producer.mark(lane);
+        lane.mark(tail);
         let end = counter();
-        let duration = end.wrapping_sub(begun.begin);
+        let duration = end.wrapping_sub(self.begin);
         if duration > MAX_DURATION {
-            // The clocks of two processors disagree, or the request took three days and more.
-            (*thread).slow_path = 0;
-            let request = PackedRequest::new(begun, done);
-            return commit_slow(thread, kind, &request, slots, Some(end), write_ext);
+            producer.put_tail(tail);
+            return false;
         }
-        let record = Record { kind, begun, done, slots };
-        record.write(producer, lane, ring, end, duration, write_ext);
+        let Completion { handle, offset, length, result, flags } = done();
+        let (op, request, enclosing) = (self.op, 0, 0);
+        let event = Event { op, request, enclosing, end, duration, flags, handle, offset, length, result };
+        let mut slot = event.slot(self.kind, self.slots as u8, producer.attempt());
+        slot[0] |= self.number;
+        // SAFETY: as above; `producer` does not refer to the parent.
+        slot[WORDS - 1] |= self.parent.unwrap_or_else(|| unsafe { (*thread).parent });
+        ring.at(tail).set_all(slot);
+        write_ext(ring, tail);
+        producer.count_attempt();
+        lane.publish(tail + self.slots);
         compiler_fence(SeqCst);
-        (*thread).slow_path = 0;
+        producer.put_tail(tail + self.slots);
         true
     }
 }
@@ -157,7 +183,7 @@ unsafe fn commit_slow(
     request: &PackedRequest,
     slots: u64,
     end_ticks: Option<u64>,
-    write_ext: impl FnOnce(&Producer, &[Slot]),
+    write_ext: &impl Fn(Ring<'_>, u64),
 ) -> bool {
     let (begun, done) = request.unpack();
     let record = &Record { kind, begun, done, slots };
@@ -168,7 +194,7 @@ unsafe fn commit_slow(
     if record.slots == 1 && thread.wants_cpu_time(record.kind, &record.done) {
         return commit_with_ext(record.kind, begun, record.done, end_ticks, &Ext::default());
     }
-    let encloses = thread.enclosing == begun.request && begun.request != 0;
+    let encloses = thread.enclosing() == begun.request && begun.request != 0;
     if encloses {
         thread.pop_parent(&begun);
     }
@@ -183,16 +209,14 @@ unsafe fn commit_slow(
     // SAFETY: `Thread::lane` requires
     // - the thread has a lane: checked above.
     let (lane, ring) = unsafe { thread.lane() };
-    if thread.slow_path & slow_path::BUSY != 0 {
+    if thread.is_busy() {
         lane.count_nested();
         return false;
     }
-    thread.slow_path |= slow_path::BUSY;
-    compiler_fence(SeqCst);
+    thread.enter_busy();
     let nesting = if encloses && begun.enclosing == 0 { Nesting::Outermost } else { Nesting::Other };
     let committed = thread.commit_or_count(lane, ring, record, end_ticks, nesting, write_ext);
-    compiler_fence(SeqCst);
-    thread.slow_path &= !slow_path::BUSY;
+    thread.leave_busy();
     committed
 }
 
@@ -210,11 +234,11 @@ impl Thread {
     fn commit_or_count(
         &mut self,
         lane: &Lane,
-        ring: &[Slot],
+        ring: Ring<'_>,
         record: &Record,
         end_ticks: Option<u64>,
         nesting: Nesting,
-        write_ext: impl FnOnce(&Producer, &[Slot]),
+        write_ext: &impl Fn(Ring<'_>, u64),
     ) -> bool {
         // SAFETY: dereferencing `control` requires
         // - a pointer to a live page: the caller has checked that the thread has a lane, so it has
@@ -294,7 +318,7 @@ fn sample_hash(begin: u64, request: u32) -> u64 {
 fn make_space(
     producer: &mut Producer,
     lane: &Lane,
-    ring: &[Slot],
+    ring: Ring<'_>,
     control: &node::Control,
     slots: u64,
     wait_timed_out: &mut bool,

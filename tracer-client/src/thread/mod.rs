@@ -7,19 +7,21 @@
 //! the completion time of the records in it. The log-client's watermark depends on the second.
 //!
 //! `begin` and `end` choose the fast path by a few comparisons and leave every other case to
-//! [`mod@prepare`] and [`mod@commit`]. [`Thread::slow_path`] holds the reasons that the comparisons
-//! cannot see. The budget is two clock reads, so every dependent load is measurable.
+//! [`mod@prepare`] and [`mod@commit`]. [`Thread::slow_path`] holds further reasons for the slow
+//! path; they close the gates with which the tail is compared ([`Thread::set_gates`]). The budget
+//! is two clock reads, so every dependent load is measurable. [`mod@leaf`] is the fast path once
+//! more, shorter, for hooks.
 //!
 //! | state | condition | a request in this state | left when |
 //! |---|---|---|---|
 //! | no lane yet | `epoch` is not this process's, `skips_left` is 0 | [`mod@prepare`] attaches and claims a lane | lane claimed, or one of the next two |
 //! | dormant | [`NO_LOG_CLIENT`] set and requests left to skip | counts `skips_left` down, records nothing | `skips_left` is used up: next attempt to attach |
 //! | lane refused | `lane_unavailable` | is skipped and counted in `LOST_NO_LANE` | after 256 requests: next attempt to claim |
-//! | recording | `epoch` matches, `slow_path` is 0 | fast path: [`begin`], [`end`] | one of the next states |
+//! | recording | `epoch` matches, the gates are open | fast path: [`begin`], [`end`] | one of the next states |
 //! | half full | `producer.needs_maintenance()` | [`mod@prepare`] refreshes, grows the lane, wakes the log-client | the lane has space, or an eighth later |
 //! | full | the record does not fit | [`mod@commit`] drops, overwrites or waits (`when_full`) | the log-client has freed slots |
 //! | slow | a bit of [`slow_path`] other than `BUSY` and `CLOCK_DENIED` | is recorded by way of [`mod@prepare`] and `commit_slow` | the control page changes; with `NOT_TSC` never |
-//! | busy | `BUSY`: a signal handler interrupted a change of the state | is dropped and counted in `LOST_NESTED` | the interrupted code continues |
+//! | busy | `BUSY`, or the tail is taken: a signal handler interrupted a change of the state | is dropped and counted in `LOST_NESTED` | the interrupted code continues |
 //! | clock denied | `CLOCK_DENIED` | is dropped and counted in `LOST_NO_LANE` | [`set_clock_access`] |
 //! | log-client ended | control page is closed | [`mod@prepare`] attaches to a successor, or dormant | a successor is attached |
 //! | forked, or retired at thread exit | `epoch` differs again | as "no lane yet" | lane claimed |
@@ -30,20 +32,23 @@
 //! interrupted is not shown as in flight.
 
 mod commit;
+mod leaf;
 #[expect(clippy::disallowed_types, reason = "key of the thread-exit destructor, created once")]
 mod prepare;
 
 use crate::clock::{counter, ticks};
-use crate::lane::{Lane, Producer, RequestArgs, Slot};
+use crate::lane::{Lane, Producer, RequestArgs, Ring, Slot};
 use crate::pending::{ShownAt, ShownFile, ShownRequest};
 use crate::{node, process, tls};
-use commit::{commit, commit_with_ext, commit_with_path};
+use commit::{commit, commit_with_ext};
+pub use leaf::{LeafRequest, begin_leaf, begin_leaf_on, end_leaf, end_leaf_on_path};
 use miot_proto::event::{Caller, Ext, NONE, RecordKind, flag};
 use miot_proto::op::{self, Layer, Op};
 use miot_proto::segment::in_flight;
 pub(crate) use prepare::look_for_log_client;
 pub use prepare::{ClockAccess, ClockScope, prepare_for_filter, set_clock_access};
 use prepare::{Purpose, prepare};
+use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
 /// Set in [`Thread::skips_left`] if the thread skips requests because there is no log-client to
 /// record for.
@@ -74,16 +79,24 @@ pub(crate) struct Thread {
     slots: *const Slot,
     producer: Producer,
     control: *const node::Control,
-    /// Number of the thread's latest request.
-    request: u32,
-    /// Number of the parent of the next request, 0 if none.
-    enclosing: u32,
+    /// Tail below which a request begins on the fast path: that from which on the lane needs
+    /// maintenance, or 0 while there is a reason for the slow path; see [`Thread::set_gates`].
+    begin_below: u64,
+    /// Position up to which a record is committed on the fast path: the producer's limit, or 0
+    /// while there is a reason for the slow path.
+    commit_up_to: u64,
+    /// Number of the thread's latest request, in the high half.
+    number: u64,
+    /// Number of the parent of the next request, in the high half; 0 if none.
+    parent: u64,
     /// Number of the outermost MPI-IO request in progress, 0 if none.
     mpi_request: u32,
     /// Requests to skip before the next attempt to set up, and the flag [`NO_LOG_CLIENT`].
     skips_left: u32,
     /// Requests to skip between two attempts to attach to a log-client.
     skip_interval: u32,
+    /// Children of `vfork` that run on this thread's stack, see [`borrowed`].
+    borrowed: u32,
     /// Bits of [`slow_path`]; 0 allows the fast path.
     slow_path: u8,
     /// Operation of `mpi_request`.
@@ -100,6 +113,31 @@ pub(crate) struct Thread {
 }
 
 const _: () = assert!(size_of::<Thread>() <= tls::BYTES && !std::mem::needs_drop::<Thread>());
+
+/// Children of `vfork`, which run with the stack and the thread-local storage of the thread that
+/// created them. A thread records nothing while [`COUNT_AT`](borrowed::COUNT_AT) is not 0. A hook
+/// of `vfork` changes the words from assembly, relative to the thread-local symbol
+/// `miot_tracer_thread`.
+pub mod borrowed {
+    use super::Thread;
+    use std::mem::offset_of;
+
+    /// Offset of the `u32` that counts the children, bytes.
+    pub const COUNT_AT: usize = offset_of!(Thread, borrowed);
+    /// Offset of a `u64` that must be 0 while the count is not 0, and have its previous value
+    /// afterwards.
+    pub const GATE_AT: usize = offset_of!(Thread, begin_below);
+
+    /// True in such a child.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_child() -> bool {
+        // SAFETY: dereferencing requires
+        // - the calling thread's own block, which lives as long as the thread: `tls::thread`
+        //   returns it.
+        unsafe { (*crate::tls::thread()).borrowed != 0 }
+    }
+}
 
 /// A request between its start and its end. If it is not ended with [`end`], [`cancel`] it.
 #[derive(Clone, Copy, Debug)]
@@ -190,13 +228,40 @@ impl Thread {
         self.epoch == process::epoch_word() && self.epoch != 0
     }
 
+    /// Sets the limits of the fast path. Must be called after each change of what they depend on:
+    /// the producer's limits and [`Thread::slow_path`].
+    fn set_gates(&mut self) {
+        let is_fast = self.slow_path & !slow_path::BUSY == 0 && self.borrowed == 0;
+        (self.begin_below, self.commit_up_to) =
+            if is_fast { (self.producer.maintain_at(), self.producer.limit()) } else { (0, 0) };
+    }
+
+    /// Begins a change of the state: keeps signal handlers out.
+    fn enter_busy(&mut self) {
+        self.slow_path |= slow_path::BUSY;
+        (self.begin_below, self.commit_up_to) = (0, 0);
+        compiler_fence(SeqCst);
+    }
+
+    /// Ends a change of the state.
+    fn leave_busy(&mut self) {
+        compiler_fence(SeqCst);
+        self.set_gates();
+        compiler_fence(SeqCst);
+        self.slow_path &= !slow_path::BUSY;
+    }
+
+    /// True while the state is being changed: a signal handler must not touch it.
+    fn is_busy(&self) -> bool {
+        self.slow_path & slow_path::BUSY != 0 || self.producer.is_tail_taken()
+    }
+
     /// True if a request of this operation can begin on the fast path: the thread has a lane with
     /// free slots, and the operation is recorded.
     #[inline(always)]
     fn can_begin_fast(&self, op: Op) -> bool {
         self.epoch == process::epoch_word()
-            && self.slow_path == 0
-            && !self.producer.needs_maintenance()
+            && self.producer.tail() < self.begin_below
             // SAFETY: dereferencing `control` requires
             // - a pointer to a live page: a lane with free slots implies an attached control page,
             //   and control pages are never unmapped.
@@ -207,6 +272,9 @@ impl Thread {
     /// unrecorded, without a call of [`prepare`].
     #[inline(always)]
     fn skips(&mut self, op: Op) -> bool {
+        if self.borrowed != 0 {
+            return true;
+        }
         if self.has_lane() {
             // SAFETY: dereferencing `control` requires
             // - a pointer to a live page: a thread with a lane has attached to a control page, and
@@ -242,17 +310,33 @@ impl Thread {
         is_dormant
     }
 
-    /// True if a record of `slots` slots for the request with this number can be written on the
-    /// fast path.
+    /// True if a record of `slots` slots can be written on the fast path.
     #[inline(always)]
-    fn can_commit_fast(&self, request: u32, slots: u64) -> bool {
-        self.epoch == process::epoch_word()
-            && self.slow_path == 0
-            && self.producer.fits(slots)
-            && self.enclosing != request
+    fn can_commit_fast(&self, slots: u64) -> bool {
+        self.epoch == process::epoch_word() && self.producer.tail() + slots <= self.commit_up_to
+    }
+
+    /// Number of the parent of the next request, 0 if none.
+    #[inline(always)]
+    fn enclosing(&self) -> u32 {
+        (self.parent >> 32) as u32
+    }
+
+    fn set_enclosing(&mut self, request: u32) {
+        self.parent = u64::from(request) << 32;
+    }
+
+    /// Returns the number of a new request. It is never 0.
+    #[inline(always)]
+    fn next_number(&mut self) -> u32 {
+        let (next, wrapped) = ((self.number >> 32) as u32).overflowing_add(1);
+        let request = next + u32::from(wrapped);
+        self.number = u64::from(request) << 32;
+        request
     }
 
     /// The thread's lane, if it has one.
+    #[inline(always)]
     pub(crate) fn current_lane(&self) -> Option<*const Lane> {
         self.has_lane().then_some(self.lane)
     }
@@ -260,7 +344,7 @@ impl Thread {
     /// Makes this request the parent of the thread's next requests.
     #[inline(always)]
     fn push_parent(&mut self, op: Op, request: u32) {
-        self.enclosing = request;
+        self.set_enclosing(request);
         if op.layer == Layer::MpiIo as u8 && self.mpi_request == 0 {
             (self.mpi_request, self.mpi_op) = (request, op.number);
         }
@@ -268,7 +352,7 @@ impl Thread {
 
     /// Restores the parent that was current before this request began.
     fn pop_parent(&mut self, begun: &StartedRequest) {
-        self.enclosing = begun.enclosing;
+        self.set_enclosing(begun.enclosing);
         if self.mpi_request == begun.request {
             self.mpi_request = 0;
         }
@@ -280,15 +364,16 @@ impl Thread {
     /// - [`has_lane`](Self::has_lane) must be true: then lane and slots lie in this process's
     ///   segment.
     #[inline(always)]
-    unsafe fn lane<'a>(&self) -> (&'a Lane, &'a [Slot]) {
+    unsafe fn lane<'a>(&self) -> (&'a Lane, Ring<'a>) {
         // SAFETY: dereferencing the pointers requires
         // - `lane` points to a lane table entry and `slots` to `capacity` slots: required by this
         //   function;
         // - both stay mapped for `'a`: the mapping of the segment is never removed in this process
         //   image;
         // - no other code holds a `&mut` to them: both types consist of atomics and are only
-        //   shared.
-        unsafe { (&*self.lane, std::slice::from_raw_parts(self.slots, self.producer.capacity() as usize)) }
+        //   shared;
+        // - a power of two: the capacity of each lane is one.
+        unsafe { (&*self.lane, Ring::from_parts(self.slots, self.producer.mask())) }
     }
 }
 
@@ -341,10 +426,8 @@ fn begin_request<const ENCLOSES: bool>(op: Op, args: Option<&RequestArgs>) -> Op
     // - no other reference to it is live: a signal handler that interrupts leaves the state
     //   consistent.
     let thread = unsafe { &mut *thread };
-    let (next, wrapped) = thread.request.overflowing_add(1);
-    let request = next + u32::from(wrapped);
-    thread.request = request;
-    let enclosing = thread.enclosing;
+    let request = thread.next_number();
+    let enclosing = thread.enclosing();
     let begin = if fast { counter() } else { ticks() };
     // SAFETY: a reference to the lane requires
     // - `lane` points into this process's segment: `can_begin_fast` or `prepare` has returned true.
@@ -369,7 +452,7 @@ pub fn cancel(begun: StartedRequest) {
     // - `thread` is the calling thread's own block, which lives as long as the thread;
     // - `lane` points into this process's segment: checked with `has_lane`.
     unsafe {
-        let encloses = (*thread).enclosing == begun.request;
+        let encloses = (*thread).enclosing() == begun.request;
         if encloses {
             (*thread).pop_parent(&begun);
         }
@@ -421,7 +504,7 @@ pub fn dormant() -> bool {
 /// dropped and counted.
 #[inline(always)]
 pub fn end(begun: StartedRequest, done: Completion) -> bool {
-    commit(RecordKind::Request, begun, done, 1, None, |_, _| {})
+    commit(RecordKind::Request, begun, done, 1, None, &|_, _| {})
 }
 
 /// Ends a request that has paths or a second file. A path longer than
@@ -430,13 +513,6 @@ pub fn end(begun: StartedRequest, done: Completion) -> bool {
 #[inline]
 pub fn end_with(begun: StartedRequest, done: Completion, ext: &Ext<'_>) -> bool {
     commit_with_ext(RecordKind::Request, begun, done, None, ext)
-}
-
-/// Ends a request that has one path and nothing else that [`Ext`] holds: [`end_with`] for the most
-/// frequent case, at a third of its cost.
-#[inline]
-pub fn end_on_path(begun: StartedRequest, done: Completion, path: &[u8]) -> bool {
-    commit_with_path(begun, done, path)
 }
 
 /// Records a request whose times are known, in raw [`ticks`]. Call it soon after the completion, so
@@ -541,7 +617,7 @@ pub fn submit(op: Op) -> Option<AsyncRequest> {
         if !(*thread).can_begin_fast(op) && ((*thread).skips(op) || !prepare(thread, Purpose::Request(op))) {
             return None;
         }
-        let request = (*thread).enclosing;
+        let request = (*thread).enclosing();
         let tid = if request == 0 { 0 } else { (*(*thread).lane).tid() };
         let parent = ParentRequest { tid, request };
         Some(AsyncRequest { begin: ticks(), op, parent, shown: ShownAt::NOWHERE })
@@ -599,13 +675,14 @@ pub fn complete(mut submitted: AsyncRequest, mut done: Completion, ext: &Ext<'_>
 }
 
 /// Returns the thread id of the caller if it is inside an MPI-IO request, else 0.
+#[inline(always)]
 #[must_use]
 pub fn mpi_caller_tid() -> u32 {
     let thread = tls::thread();
     // SAFETY: dereferencing `thread` and its lane requires
     // - `thread` is the calling thread's own block, which lives as long as the thread;
     // - `lane` points into this process's segment: checked with `has_lane`.
-    unsafe { if (*thread).has_lane() && (*thread).mpi_request != 0 { (*(*thread).lane).tid() } else { 0 } }
+    unsafe { if (*thread).mpi_request != 0 && (*thread).has_lane() { (*(*thread).lane).tid() } else { 0 } }
 }
 
 /// Records the path of a handle, for a file whose open was not recorded. Returns false if nothing
@@ -630,12 +707,13 @@ fn begin_unnumbered() -> Option<StartedRequest> {
     unsafe {
         let is_prepared = (*thread).has_lane()
             && !(*thread).producer.needs_maintenance()
-            && (*thread).slow_path & slow_path::CLOCK_DENIED == 0;
+            && (*thread).borrowed == 0
+            && (*thread).slow_path & (slow_path::CLOCK_DENIED | slow_path::BUSY) == 0;
         if !is_prepared && !prepare(thread, Purpose::File) {
             return None;
         }
         let begin = ticks();
-        Some(StartedRequest { op: op::posix::OPEN, request: 0, enclosing: (*thread).enclosing, begin })
+        Some(StartedRequest { op: op::posix::OPEN, request: 0, enclosing: (*thread).enclosing(), begin })
     }
 }
 

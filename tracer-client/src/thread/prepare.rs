@@ -6,11 +6,7 @@ use crate::lane::{Lane, Producer};
 use crate::{clock, gate, node, process};
 use miot_proto::control::WhenFull;
 use miot_proto::op::Op;
-use std::sync::atomic::{
-    AtomicU32,
-    Ordering::{Relaxed, SeqCst},
-    compiler_fence,
-};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Requests that a dormant thread skips before it looks for a log-client again: as many as it makes
 /// in about [`ATTACH_INTERVAL_TICKS`], within these bounds. An attempt costs a system call.
@@ -52,7 +48,10 @@ pub(super) fn prepare(thread: *mut Thread, purpose: Purpose) -> bool {
     // - `thread` is the calling thread's own block, which lives as long as the thread;
     // - no signal handler changes the state at the same time: `BUSY` keeps handlers out.
     let thread = unsafe { &mut *thread };
-    if thread.slow_path & slow_path::BUSY != 0 {
+    if thread.borrowed != 0 {
+        return false;
+    }
+    if thread.is_busy() {
         if thread.has_lane() {
             // SAFETY: `Thread::lane` requires
             // - the thread has a lane: checked above.
@@ -70,15 +69,13 @@ pub(super) fn prepare(thread: *mut Thread, purpose: Purpose) -> bool {
     // Only without a lane: a filter sends every request here, and each would pay for two system
     // calls.
     let _signals = (!thread.has_lane()).then(process::SignalsBlocked::new);
-    thread.slow_path |= slow_path::BUSY;
-    compiler_fence(SeqCst);
+    thread.enter_busy();
     let prepared = if thread.has_lane() {
         prepare_with_lane(thread, purpose)
     } else {
         attach_and_claim(thread, purpose)
     };
-    compiler_fence(SeqCst);
-    thread.slow_path &= !slow_path::BUSY;
+    thread.leave_busy();
     prepared
 }
 
@@ -128,7 +125,7 @@ fn attach_and_claim(thread: &mut Thread, purpose: Purpose) -> bool {
         Some(claimed) => {
             // A parent from before belongs to the parent process's thread, or to an earlier lane of
             // this thread.
-            (thread.enclosing, thread.mpi_request) = (0, 0);
+            (thread.parent, thread.mpi_request) = (0, 0);
             thread.switch_to_lane(claimed, control);
             retire_lane_at_exit(thread);
             control.ring_doorbell();
@@ -264,6 +261,7 @@ impl Thread {
 #[unsafe(link_section = ".text.startup")]
 pub(crate) fn look_for_log_client() -> bool {
     if node::find_at_start() {
+        process::touch();
         return true;
     }
     // SAFETY: dereferencing requires
@@ -294,15 +292,13 @@ pub fn prepare_for_filter() {
     unsafe {
         let thread = &mut *thread;
         let control = &*thread.control;
-        thread.slow_path |= slow_path::BUSY;
-        compiler_fence(SeqCst);
+        thread.enter_busy();
         let (lane, _) = thread.lane();
         let slots = CONFINED_SLOTS.min(control.lane_slots().1);
         if thread.producer.capacity() < slots && !control.is_node_full() {
             thread.move_to_larger_lane(slots, lane, control);
         }
-        compiler_fence(SeqCst);
-        thread.slow_path &= !slow_path::BUSY;
+        thread.leave_busy();
         let _signals = process::SignalsBlocked::new();
         process::reserve_lanes(control);
     }
@@ -339,6 +335,7 @@ pub fn set_clock_access(access: ClockAccess, scope: ClockScope) {
         ClockAccess::Denied => thread.slow_path |= slow_path::CLOCK_DENIED,
         ClockAccess::Allowed => thread.slow_path &= !slow_path::CLOCK_DENIED,
     }
+    thread.set_gates();
     if scope == ClockScope::NewThreads {
         clock::deny_new_threads(access == ClockAccess::Denied);
     }
@@ -390,11 +387,12 @@ extern "C" fn retire_lane(thread: *mut libc::c_void) {
     // - `thread` is a `Thread`: the only value of the key is the state of the ending thread;
     // - no other reference to it is live: the ending thread itself runs this.
     let thread = unsafe { &mut *thread.cast::<Thread>() };
-    if thread.has_lane() && thread.slow_path & slow_path::BUSY == 0 {
+    if thread.has_lane() && !thread.is_busy() {
         // SAFETY: `Thread::lane` requires
         // - the thread has a lane: checked above.
         unsafe { thread.lane().0.retire(&thread.producer) };
         thread.epoch = 0;
         thread.producer = Producer::none();
+        thread.set_gates();
     }
 }

@@ -2,16 +2,22 @@
 
 use crate::path::{Path, arg};
 use crate::real::hook;
-use crate::request::{PathAt, on_fd_arg, on_path, on_path_or_fd};
+use crate::request::{PathAt, on_fd_arg, on_path, on_path_fast, on_path_or_fd, on_ready_fd};
 use miot_tracer::{NONE, op::posix};
 use std::ffi::{c_int, c_uint, c_void};
 
 type Out = *mut c_void;
 type Times = *const c_void;
 
-hook!(stat early | stat64 early (path: Path, out: Out) -> c_int, |real| on_path(posix::STAT, path, NONE, real));
-hook!(lstat early | lstat64 early (path: Path, out: Out) -> c_int, |real| on_path(posix::LSTAT, path, NONE, real));
-hook!(fstat early | fstat64 (fd: c_int, out: Out) -> c_int, |real| on_fd_arg(posix::FSTAT, fd, NONE, real));
+hook!(stat early | stat64 early (path: Path, out: Out) -> c_int, |real| {
+    on_path_fast(posix::STAT, path, NONE, real)
+}, else on_path(posix::STAT, path, NONE, real));
+hook!(lstat early | lstat64 early (path: Path, out: Out) -> c_int, |real| {
+    on_path_fast(posix::LSTAT, path, NONE, real)
+}, else on_path(posix::LSTAT, path, NONE, real));
+hook!(fstat early | fstat64 (fd: c_int, out: Out) -> c_int, |real| {
+    on_ready_fd(posix::FSTAT, fd, 0, NONE, NONE, real)
+}, else on_fd_arg(posix::FSTAT, fd, NONE, real));
 hook!(fstatat | fstatat64 (directory: c_int, path: Path, out: Out, flags: c_int) -> c_int, |real| {
     on_path_or_fd(posix::FSTATAT, PathAt::new(directory, path), flags, arg(flags, 0), real)
 });
@@ -41,8 +47,8 @@ hook!(fstatvfs | fstatvfs64 (fd: c_int, out: Out) -> c_int, |real| {
 });
 
 hook!(access early (path: Path, mode: c_int) -> c_int, |real| {
-    on_path(posix::ACCESS, path, arg(mode, 0), real)
-});
+    on_path_fast(posix::ACCESS, path, arg(mode, 0), real)
+}, else on_path(posix::ACCESS, path, arg(mode, 0), real));
 hook!(euidaccess | eaccess (path: Path, mode: c_int) -> c_int, |real| {
     on_path(posix::EUIDACCESS, path, arg(mode, 0), real)
 });

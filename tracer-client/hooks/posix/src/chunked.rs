@@ -9,7 +9,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Release},
 };
 
-const CHUNK: usize = 1024;
+pub(crate) const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
 
 /// Capacity of an array in elements: Linux's default limit on descriptors (`fs.nr_open`).
@@ -45,7 +45,15 @@ impl<T: Zeroed> Chunked<T> {
         self.get_mapped(index)
     }
 
+    /// Returns an element of the first chunk. The index must be below [`CHUNK`].
+    #[inline(always)]
+    pub(crate) fn get_first(&'static self, index: usize) -> &'static T {
+        debug_assert!(index < CHUNK);
+        &self.first[index % CHUNK]
+    }
+
     #[cold]
+    #[inline(never)]
     fn get_mapped(&'static self, index: usize) -> Option<&'static T> {
         let chunk = self.mapped.get(index / CHUNK)?.load(Acquire);
         // SAFETY:

@@ -66,9 +66,7 @@ impl Cache {
         if version & 1 != 0 || (head >> 32) as u32 != changes || length == 0 || length > MAX {
             return false;
         }
-        for word in &self.text[..length.div_ceil(8)] {
-            buffer.push(&word.load(Relaxed).to_ne_bytes());
-        }
+        buffer.set_words(self.text[..length.div_ceil(8)].iter().map(|word| word.load(Relaxed)), length);
         fence(Acquire);
         let unchanged = self.version.load(Relaxed) == version;
         buffer.truncate(if unchanged { length } else { 0 });

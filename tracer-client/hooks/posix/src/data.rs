@@ -1,11 +1,13 @@
 //! Hooks of reads and writes.
 
 use crate::description::Access;
-use crate::files::{begin_on, tracked};
+use crate::files::tracked;
 use crate::real::{Offset, ReturnValue, hook};
-use crate::request::{at_offset, at_position, end_on, unaligned_flag};
+use crate::request::{
+    at_any_offset, at_any_position, at_offset, at_position, begin_on_file, end_on, unaligned_flag,
+};
 use miot_tracer::op::posix;
-use miot_tracer::{Completion, NONE, Op, RequestArgs};
+use miot_tracer::{Completion, NONE, Op, PackedRequest, RequestArgs};
 use std::ffi::{c_int, c_void};
 
 type Buffer = *mut c_void;
@@ -32,22 +34,22 @@ fn requested_bytes(vector: Vector, count: c_int, result: i64) -> (u64, u16) {
 
 hook!(read early | __read (fd: c_int, buffer: Buffer, count: usize) -> isize, |real| {
     at_position(posix::READ, fd, buffer, count as u64, Access::Read, real)
-});
+}, else at_any_position(posix::READ, fd, buffer, count as u64, Access::Read, real));
 hook!(__read_chk(fd: c_int, buffer: Buffer, count: usize, room: usize) -> isize, |real| {
     at_position(posix::READ, fd, buffer, count as u64, Access::Read, real)
-});
+}, else at_any_position(posix::READ, fd, buffer, count as u64, Access::Read, real));
 hook!(write early | __write (fd: c_int, buffer: Buffer, count: usize) -> isize, |real| {
     at_position(posix::WRITE, fd, buffer, count as u64, Access::Write, real)
-});
+}, else at_any_position(posix::WRITE, fd, buffer, count as u64, Access::Write, real));
 hook!(pread early | pread64 early | __pread64 (fd: c_int, buffer: Buffer, count: usize, offset: Offset) -> isize, |real| {
     at_offset(posix::PREAD, fd, buffer, offset as u64, count as u64, real)
-});
+}, else at_any_offset(posix::PREAD, fd, buffer, offset as u64, count as u64, real));
 hook!(__pread_chk | __pread64_chk (fd: c_int, buffer: Buffer, count: usize, offset: Offset, room: usize) -> isize, |real| {
     at_offset(posix::PREAD, fd, buffer, offset as u64, count as u64, real)
-});
+}, else at_any_offset(posix::PREAD, fd, buffer, offset as u64, count as u64, real));
 hook!(pwrite early | pwrite64 early | __pwrite64 (fd: c_int, buffer: Buffer, count: usize, offset: Offset) -> isize, |real| {
     at_offset(posix::PWRITE, fd, buffer, offset as u64, count as u64, real)
-});
+}, else at_any_offset(posix::PWRITE, fd, buffer, offset as u64, count as u64, real));
 
 hook!(readv early (fd: c_int, vector: Vector, count: c_int) -> isize, |real| {
     record_vectored(posix::READV, fd, vector, count, None, real)
@@ -84,7 +86,7 @@ fn record_vectored(
         Some(offset) => RequestArgs { handle: file.handle(), offset: offset as u64, length: NONE },
         None => file.args_at_position(NONE, Access::of(op)),
     };
-    let Some(begun) = begin_on(op, args) else { return file.run_unrecorded(real) };
+    let Some(begun) = begin_on_file(op, args) else { return file.run_unrecorded(real) };
     let returned = real();
     let result = returned.result();
     let (length, buffer_flags) = requested_bytes(vector, count, result);
@@ -92,10 +94,7 @@ fn record_vectored(
         Some(offset) => (offset as u64, file.flags()),
         None => file.advance(fd, result, Access::of(op)),
     };
-    end_on(
-        begun,
-        file,
-        Completion { handle: file.handle(), offset, length, result, flags: flags | buffer_flags },
-    );
+    let done = Completion { handle: file.handle(), offset, length, result, flags: flags | buffer_flags };
+    end_on(&PackedRequest::new(begun, done), file);
     returned
 }

@@ -28,6 +28,8 @@ pub(crate) mod state {
     /// A pipe, a terminal or the like that was opened by name: open and close are recorded,
     /// transfers are not.
     pub(crate) const SPECIAL: u32 = 1 << 18;
+    /// [`caller`](super::Description::caller) is a thread.
+    pub(crate) const HAS_CALLER: u32 = 1 << 20;
     /// Inlined code of the program accesses the stream's buffer: the position must be queried.
     pub(crate) const INLINED: u32 = 1 << 19;
     /// No preparation is needed before a request is recorded.
@@ -127,22 +129,29 @@ pub(crate) fn get(index: u32) -> &'static Description {
     ALL.get(index as usize).unwrap_or(&UNKNOWN)
 }
 
+/// Returns the description of an entry that is [ready](crate::table::set_ready).
+#[inline(always)]
+pub(crate) fn get_ready(index: u32) -> &'static Description {
+    ALL.get_first(index as usize)
+}
+
 static UNKNOWN: Description = {
     // SAFETY:
     // - All-zero bytes are a valid `Description`, see `Zeroed`.
     unsafe { std::mem::zeroed() }
 };
 
-/// Allocates a description for one descriptor. `None` if there is no memory.
-pub(crate) fn allocate(new: &NewDescription) -> Option<u32> {
-    let index = pop_free().or_else(|| {
-        let index = USED.fetch_add(1, Relaxed).wrapping_add(1);
-        if index as usize >= MAX {
-            USED.fetch_sub(1, Relaxed);
-            return None;
-        }
-        ALL.get_or_map(index as usize).map(|_| index)
-    })?;
+/// Number of descriptors that have a description of their own: that of descriptor `fd` has the
+/// index `fd` + 1. It is used unless descriptors made by `dup` still refer to it. So the usual open
+/// and close need no free list.
+const OWN: u32 = 511;
+
+/// Allocates a description for a descriptor that was just opened, or is unknown. `None` if there is
+/// no memory.
+#[inline(always)]
+pub(crate) fn allocate(fd: c_int, new: &NewDescription) -> Option<u32> {
+    let own = fd as u32 + 1;
+    let index = if own <= OWN && get(own).references.load(Acquire) == 0 { own } else { allocate_any()? };
     let description = get(index);
     description.position.store(0, Relaxed);
     description.stream.store(new.stream, Relaxed);
@@ -152,8 +161,32 @@ pub(crate) fn allocate(new: &NewDescription) -> Option<u32> {
     description.mpi.store(new.mpi, Relaxed);
     description.references.store(1, Relaxed);
     description.set_named();
-    description.state.store(new.state, Relaxed);
+    let caller = if new.mpi == 0 { 0 } else { state::HAS_CALLER };
+    description.state.store(new.state | caller, Relaxed);
     Some(index)
+}
+
+/// Writes to the description of a descriptor without a change, before its first use: a first access
+/// that reads would cause a page fault of its own.
+pub(crate) fn touch(fd: c_int) {
+    if let Some(own) = usize::try_from(fd).ok().and_then(|fd| ALL.get(fd + 1)) {
+        // Not an addition of zero, which the compiler makes a read.
+        let _ = own.references.compare_exchange(0, 0, Relaxed, Relaxed);
+    }
+}
+
+/// Takes a description that no descriptor owns.
+#[cold]
+#[inline(never)]
+fn allocate_any() -> Option<u32> {
+    pop_free().or_else(|| {
+        let index = USED.fetch_add(1, Relaxed).wrapping_add(OWN + 1);
+        if index as usize >= MAX {
+            USED.fetch_sub(1, Relaxed);
+            return None;
+        }
+        ALL.get_or_map(index as usize).map(|_| index)
+    })
 }
 
 /// Adds a reference of a descriptor.
@@ -164,10 +197,17 @@ pub(crate) fn retain(index: u32) {
 /// Removes a reference of a descriptor, and frees the description with the last one. If another
 /// thread still uses the descriptor, the program has an error, and at worst a request is recorded
 /// with a wrong offset.
+#[inline]
 pub(crate) fn release(index: u32) {
-    if index == 0 || get(index).references.fetch_sub(1, AcqRel) != 1 {
-        return;
+    if index != 0 && get(index).references.fetch_sub(1, AcqRel) == 1 && index > OWN {
+        free(index);
     }
+}
+
+/// Makes a description available that no descriptor refers to.
+#[cold]
+#[inline(never)]
+fn free(index: u32) {
     get(index).state.store(0, Relaxed);
     let mut free = FREE.load(Relaxed);
     loop {
@@ -207,6 +247,7 @@ impl Description {
     }
 
     /// Records that this thread has just recorded its name.
+    #[inline(always)]
     pub(crate) fn set_named(&self) {
         self.lap.store(miot_tracer::lane_lap(), Relaxed);
     }
@@ -225,12 +266,19 @@ impl Description {
         (tid != 0).then_some(Caller { tid, uid: Caller::UNKNOWN })
     }
 
+    /// Returns the bits of [`state`], the low 16 of which are the flags of its events.
+    #[inline(always)]
+    pub(crate) fn state(&self) -> u32 {
+        self.state.load(Relaxed)
+    }
+
     /// Returns the flags of its events.
     #[inline(always)]
     pub(crate) fn flags(&self) -> u16 {
-        self.state.load(Relaxed) as u16
+        self.state() as u16
     }
 
+    #[inline(always)]
     pub(crate) fn has(&self, bits: u32) -> bool {
         self.state.load(Relaxed) & bits == bits
     }
@@ -245,9 +293,9 @@ impl Description {
 
     /// Returns whether others may have moved the position, so that the kernel must be queried.
     #[inline(always)]
-    fn must_query_position(&self, access: Access) -> bool {
+    fn must_query_position(&self, state: u32, access: Access) -> bool {
         self.generation.load(Relaxed) != generation()
-            || access == Access::Write && self.flags() & flag::APPEND != 0
+            || access == Access::Write && state as u16 & flag::APPEND != 0
     }
 
     /// Returns the arguments of a request without an offset.
@@ -259,7 +307,8 @@ impl Description {
     /// Returns the arguments of a request at the position.
     #[inline(always)]
     pub(crate) fn args_at_position(&self, length: u64, access: Access) -> RequestArgs {
-        let offset = if self.must_query_position(access) { NONE } else { self.position.load(Relaxed) };
+        let offset =
+            if self.must_query_position(self.state(), access) { NONE } else { self.position.load(Relaxed) };
         RequestArgs { handle: self.handle(), offset, length }
     }
 
@@ -267,15 +316,13 @@ impl Description {
     /// negative `moved` is a failure, which does not move it.
     #[inline(always)]
     pub(crate) fn advance(&self, fd: c_int, moved: i64, access: Access) -> (u64, u16) {
-        let flags = self.flags();
-        if self.must_query_position(access) {
+        let state = self.state();
+        let flags = state as u16;
+        if self.must_query_position(state, access) {
             let (offset, queried) = self.query_position(fd, moved);
             return (offset, flags | queried);
         }
-        if moved <= 0 {
-            return (self.position.load(Relaxed), flags);
-        }
-        (self.position.fetch_add(moved as u64, Relaxed), flags)
+        (self.advance_known(moved), flags)
     }
 
     #[cold]
@@ -340,6 +387,18 @@ impl Description {
         real()
     }
 
+    /// Returns the position, if it is the kernel's.
+    #[inline(always)]
+    pub(crate) fn known_position(&self, state: u32, access: Access) -> Option<u64> {
+        (!self.must_query_position(state, access)).then(|| self.position.load(Relaxed))
+    }
+
+    /// Returns the [known position](Self::known_position) of a request that has just moved it.
+    #[inline(always)]
+    pub(crate) fn advance_known(&self, moved: i64) -> u64 {
+        if moved <= 0 { self.position.load(Relaxed) } else { self.position.fetch_add(moved as u64, Relaxed) }
+    }
+
     /// Assigns a new handle if the description was inherited from the process that forked. Returns
     /// whether it belongs to this process image. False only if another thread, or the interrupted
     /// one, does not finish the assignment.
@@ -362,7 +421,7 @@ impl Description {
                 self.handle.store(new_handle(), Relaxed);
                 self.generation.store(SHARED, Relaxed);
                 self.mpi.store(0, Relaxed);
-                self.clear(state::DEFINED);
+                self.clear(state::DEFINED | state::HAS_CALLER);
                 self.epoch.store(epoch, std::sync::atomic::Ordering::Release);
                 return true;
             }
@@ -402,7 +461,7 @@ mod tests {
             .map(|_| {
                 std::thread::spawn(|| {
                     for _ in 0..2000 {
-                        let mine: Vec<u32> = (0..5).map(|_| allocate(&new()).unwrap()).collect();
+                        let mine: Vec<u32> = (0..5).map(|_| allocate(-2, &new()).unwrap()).collect();
                         assert_eq!(mine.iter().collect::<HashSet<_>>().len(), 5);
                         for index in &mine {
                             // Another owner would add to the same position.
@@ -420,7 +479,7 @@ mod tests {
 
     #[test]
     fn last_descriptor_releases_the_description() {
-        let index = allocate(&new()).unwrap();
+        let index = allocate(-2, &new()).unwrap();
         retain(index);
         release(index);
         assert!(get(index).is_ready());
@@ -430,7 +489,7 @@ mod tests {
 
     #[test]
     fn failures_keep_the_position_and_forks_renew_the_handle() {
-        let index = allocate(&new()).unwrap();
+        let index = allocate(-2, &new()).unwrap();
         let description = get(index);
         description.set_position(10);
         assert_eq!(description.advance(-1, -9, Access::Read), (10, 0));

@@ -1,19 +1,35 @@
 //! Hooks of descriptors: close, duplication, positions, locks, durability, space.
 
 use crate::description;
-use crate::files::{begin, begin_on, set_flags, tracked, tracked_or_special};
+use crate::files::{begin, begin_on, named, set_flags, tracked, tracked_or_special};
 use crate::path::{Path, arg};
 use crate::real::{ErrorNumber, Offset, ReturnValue, hook};
 use crate::request::{on_fd, on_fd_arg, on_path};
 use crate::table;
 use miot_proto::event::flag;
 use miot_tracer::op::posix;
-use miot_tracer::{Completion, NONE, Op, RequestArgs, end};
+use miot_tracer::{Completion, NONE, Op, RequestArgs, begin_leaf_on, end, end_leaf};
 use std::ffi::{c_int, c_uint};
 
 hook!(close early | __close (fd: c_int) -> c_int, |real| {
-    record_close(posix::CLOSE, fd, real)
-});
+    close_fast(posix::CLOSE, fd, real)
+}, else record_close(posix::CLOSE, fd, real));
+
+/// Records the close of a descriptor. `None`: nothing has happened, and [`record_close`] records
+/// it.
+#[inline(always)]
+fn close_fast<R: ReturnValue>(op: Op, fd: c_int, real: impl FnOnce() -> R) -> Option<R> {
+    let (index, file) = named(fd)?;
+    let (handle, flags) = (file.handle(), file.flags());
+    let begun = begin_leaf_on(op, RequestArgs { handle, offset: NONE, length: NONE })?;
+    table::clear(fd);
+    let returned = real();
+    let result = returned.result();
+    // Before the record is written: an atomic addition waits for all earlier stores.
+    description::release(index);
+    end_leaf(op, begun, || Completion { handle, flags, ..Completion::of(result) });
+    Some(returned)
+}
 
 /// Records the close of a descriptor, or of a stream that owns it. The table forgets the descriptor
 /// before the call: after it, another thread may get the same number.

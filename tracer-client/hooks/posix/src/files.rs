@@ -5,32 +5,16 @@
 //! `/proc/self/fd`; all others are excluded. After a fork the child does the same with a new
 //! handle.
 
+use crate::chunked::CHUNK;
 use crate::description::{self, Description, NewDescription, SHARED, UNQUERIED, state};
 use crate::{filter, path, table, vfork};
 use miot_tracer::gate::{self, Calls};
 use miot_tracer::op::posix;
-use miot_tracer::{Op, RequestArgs, StartedRequest, cancel, flag, mpi_caller_tid, new_handle};
+use miot_tracer::{Op, cancel, flag, mpi_caller_tid, new_handle};
+pub(crate) use miot_tracer::{begin, begin_enclosing_on, begin_on};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags};
 use std::ffi::c_int;
-
-/// Begins a request, unless this is a child that runs in its parent's memory.
-#[inline(always)]
-pub(crate) fn begin(op: Op) -> Option<StartedRequest> {
-    if vfork::in_child() { None } else { miot_tracer::begin(op) }
-}
-
-/// Begins a request with its arguments, see [`begin`].
-#[inline(always)]
-pub(crate) fn begin_on(op: Op, args: RequestArgs) -> Option<StartedRequest> {
-    if vfork::in_child() { None } else { miot_tracer::begin_on(op, args) }
-}
-
-/// Begins a request that may become a parent, see [`begin_on`]. Its end must follow.
-#[inline(always)]
-pub(crate) fn begin_enclosing_on(op: Op, args: RequestArgs) -> Option<StartedRequest> {
-    if vfork::in_child() { None } else { miot_tracer::begin_enclosing_on(op, args) }
-}
 
 /// Special files, of which only open and close are recorded: pipes, terminals and the like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,27 +23,63 @@ enum SpecialFiles {
     Include,
 }
 
-/// Returns the file of a descriptor, if requests on it are recorded.
+/// Returns the file of a descriptor whose requests are recorded for the thread that makes them,
+/// without preparation. `None` says nothing. Before a segment exists the file may be one that
+/// nobody uses; then [`begin_leaf_on`] begins nothing.
 #[inline(always)]
+pub(crate) fn ready(fd: c_int) -> Option<&'static Description> {
+    let word = table::get_first(fd)?;
+    let is_ready = table::low_half(word) == miot_tracer::lasting_names();
+    is_ready.then(|| description::get_ready(table::ready_index_of(word)))
+}
+
+/// Returns the file of a descriptor, with its index, whose name is recorded, whatever its type.
+/// Otherwise like [`ready`].
+#[inline(always)]
+pub(crate) fn named(fd: c_int) -> Option<(u32, &'static Description)> {
+    let word = table::get_first(fd)?;
+    if table::low_half_if_ready(word) != miot_tracer::lasting_names() {
+        return None;
+    }
+    let index = table::ready_index_of(word);
+    let file = description::get(index);
+    (file.state() & (state::DEFINED | state::HAS_CALLER) == state::DEFINED).then_some((index, file))
+}
+
+/// Returns the file of a descriptor, if requests on it are recorded.
+#[inline]
 pub(crate) fn tracked(op: Op, fd: c_int) -> Option<&'static Description> {
     let word = table::get(fd);
-    if table::epoch_of(word) == miot_tracer::epoch() {
-        // The entry is not EXCLUDED, whose epoch no process image has.
-        let found = description::get(word as u32);
+    if word == table::EXCLUDED { None } else { find_tracked(op, fd, word) }
+}
+
+#[inline(never)]
+fn find_tracked(op: Op, fd: c_int, word: u64) -> Option<&'static Description> {
+    if table::epoch_of(word) == miot_tracer::epoch() && word != 0 {
+        let found = description::get(table::index_of(word));
         if found.is_ready() {
             return Some(found);
         }
-    } else if word == table::EXCLUDED {
-        return None;
     }
     prepare_tracking(op, fd, SpecialFiles::Exclude)
 }
 
 /// Returns the file of a descriptor as [`tracked`] does, including pipes and terminals that were
 /// opened by name. For requests that are recorded on them too: `close`.
+#[inline(always)]
 pub(crate) fn tracked_or_special(op: Op, fd: c_int) -> Option<&'static Description> {
     let word = table::get(fd);
-    if word == table::EXCLUDED { None } else { prepare_tracking(op, fd, SpecialFiles::Include) }
+    if word == table::EXCLUDED {
+        return None;
+    }
+    if word != 0 && table::epoch_of(word) == miot_tracer::epoch() {
+        let found = description::get(table::index_of(word));
+        // Its type does not matter here.
+        if found.has(state::DEFINED) && found.is_named() {
+            return Some(found);
+        }
+    }
+    prepare_tracking(op, fd, SpecialFiles::Include)
 }
 
 #[cold]
@@ -96,6 +116,9 @@ fn prepare_tracking(op: Op, fd: c_int, special: SpecialFiles) -> Option<&'static
     if !found.has(state::DEFINED) || !(found.is_named() || found.has(state::SPECIAL)) {
         record_name(fd, found);
     }
+    if found.is_ready() && found.caller().is_none() && (index as usize) < CHUNK {
+        table::set_ready(fd, table::word(epoch, index));
+    }
     (special == SpecialFiles::Include || !found.has(state::SPECIAL)).then_some(found)
 }
 
@@ -127,7 +150,7 @@ fn register(fd: c_int, found: u64, epoch: u32) -> Option<&'static Description> {
     let defined = miot_tracer::name_file(handle, flags, buffer.bytes());
     let state = u32::from(flags) | state::CHECKED | if defined { state::DEFINED } else { 0 };
     let new = NewDescription { handle, state, generation: SHARED, stream: UNQUERIED, epoch, mpi: 0 };
-    let index = description::allocate(&new)?;
+    let index = description::allocate(fd, &new)?;
     if table::replace(fd, found, table::word(epoch, index)) {
         return Some(description::get(index));
     }
@@ -165,6 +188,7 @@ pub(crate) struct OpenedFile {
 
 impl OpenedFile {
     /// Adds the file to the table.
+    #[inline(always)]
     pub(crate) fn add_to_table(&self) {
         let mut state = u32::from(event_flags(self.flags));
         if self.flags & libc::O_DIRECTORY != 0 {
@@ -176,12 +200,10 @@ impl OpenedFile {
         let (handle, epoch) = (self.handle, miot_tracer::epoch());
         let (generation, stream, mpi) = (self.generation, self.stream, mpi_caller_tid());
         let new = NewDescription { handle, state, generation, stream, epoch, mpi };
-        let Some(index) = description::allocate(&new) else {
-            table::forget(self.fd);
-            return;
-        };
-        if !table::set(self.fd, table::word(epoch, index)) {
-            description::release(index);
+        match description::allocate(self.fd, &new) {
+            Some(index) if table::set_opened(self.fd, table::word(epoch, index)) => {}
+            Some(index) => description::release(index),
+            None => table::forget(self.fd),
         }
     }
 }

@@ -21,6 +21,13 @@ const MAX_LIST: usize = 4096;
 struct Filter {
     exclude: &'static [u8],
     include: &'static [u8],
+    /// Last bytes of the MIOT directory, for a quick comparison; see [`may_be_excluded`].
+    directory_end: u64,
+    /// Where they begin, bytes.
+    directory_end_at: u16,
+    /// Every path must be compared in detail: there are lists, or the MIOT directory is too short
+    /// for a quick comparison.
+    always: bool,
     /// The mpi hook may be loaded.
     mpi: bool,
 }
@@ -120,7 +127,12 @@ unsafe fn from_environment(env: *const *const c_char) -> Filter {
         // - `FILTER` is initialized once, and this loop uses each buffer once.
         if values[at].is_empty() { &[][..] } else { unsafe { LIST_BUFFERS[at].store(values[at]) } }
     });
-    Filter { exclude, include, mpi: values[2] != b"off" }
+    let directory = miot_tracer::directory();
+    let directory_end = directory.last_chunk().map_or(0, |end| u64::from_ne_bytes(*end));
+    // It has at most some hundred bytes.
+    let directory_end_at = directory.len().saturating_sub(size_of::<u64>()) as u16;
+    let always = !values[0].is_empty() || !values[1].is_empty() || directory.len() < size_of::<u64>();
+    Filter { exclude, include, directory_end, directory_end_at, always, mpi: values[2] != b"off" }
 }
 
 /// Returns whether the mpi hook may be loaded: not with `MIOT_MPI=off`.
@@ -129,12 +141,31 @@ pub(crate) fn allows_mpi() -> bool {
 }
 
 /// Returns whether requests on this path are excluded.
+#[inline(always)]
 pub(crate) fn excluded(path: &[u8]) -> bool {
     let filter = filter();
+    (filter.always || may_be_excluded(filter, path)) && is_excluded(path)
+}
+
+/// Returns false if a path cannot be excluded by default, in few comparisons.
+#[inline(always)]
+fn may_be_excluded(filter: &Filter, path: &[u8]) -> bool {
+    let (Some(first), Some(last)) = (path.first_chunk::<4>(), path.last()) else { return true };
+    // As numbers: the compiler would make a table of jumps, which is badly predicted.
+    let [dev, sys, pro, mem] = [b"/dev", b"/sys", b"/pro", b"/mem"].map(|name| u32::from_ne_bytes(*name));
+    let first = u32::from_ne_bytes(*first);
+    let is_pseudo =
+        first == dev && !path.starts_with(b"/dev/shm/") || first == sys || first == pro || first == mem;
+    // The end of the MIOT directory differs more often than its start.
+    let end = path.get(usize::from(filter.directory_end_at)..).and_then(|end| end.first_chunk());
+    let is_miot = end.is_some_and(|end| u64::from_ne_bytes(*end) == filter.directory_end);
+    is_pseudo || is_miot || may_end_library(*last)
+}
+
+#[inline(never)]
+fn is_excluded(path: &[u8]) -> bool {
+    let filter = filter();
     let by_default = excluded_by_default(path) || is_below(path, miot_tracer::directory());
-    if filter.include.is_empty() && filter.exclude.is_empty() {
-        return by_default;
-    }
     !in_list(filter.include, path) && (by_default || in_list(filter.exclude, path))
 }
 
@@ -159,11 +190,16 @@ fn excluded_by_default(path: &[u8]) -> bool {
     pseudo || is_library(path)
 }
 
+/// Returns whether the name of a library may end in this byte. It decides for most paths.
+#[inline(always)]
+fn may_end_library(last: u8) -> bool {
+    matches!(last, b'o' | b'.' | b'0'..=b'9')
+}
+
 /// Matches `*.so`, and `*.so.` followed by digits and dots.
 #[inline]
 fn is_library(path: &[u8]) -> bool {
-    // The last byte decides for most paths.
-    if !matches!(path.last(), Some(b'o' | b'.' | b'0'..=b'9')) {
+    if !path.last().is_some_and(|last| may_end_library(*last)) {
         return false;
     }
     let end =

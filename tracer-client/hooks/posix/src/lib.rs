@@ -10,7 +10,7 @@
 //! | `real`, `lookup` | functions behind the hooks; macro that declares a hook |
 //! | `request` | recording of requests on a descriptor, at its position, on one or two paths |
 //! | `files`, `table`, `description`, `chunked` | descriptors, open files, handles, positions |
-//! | `path`, `cwd`, `filter` | absolute paths; excluded paths |
+//! | `path`, `scan`, `cwd`, `filter` | absolute paths; excluded paths |
 //! | `pending`, `memory` | requests in flight; memory that only the kernel is meant to read |
 //! | `confine` | programs that install a filter of system calls |
 //! | `mpi` | MPI calls, for which `libmiot_mpi.so` is loaded |
@@ -103,6 +103,7 @@ mod pending;
 mod process;
 mod real;
 mod request;
+mod scan;
 mod stdio;
 mod syscall;
 mod table;

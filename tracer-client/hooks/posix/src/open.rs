@@ -7,17 +7,18 @@ use crate::description::{UNQUERIED, generation};
 use crate::files::{OpenedFile, begin};
 use crate::path::{Path, PathArgument, arg};
 use crate::real::{ReturnValue, hook};
-use crate::request::PathAt;
-use crate::{filter, table};
-use miot_tracer::{Completion, NONE, Op, StartedRequest, cancel, end_on_path, new_handle, op::posix};
+use crate::request::{Begun, PathAt};
+use crate::{description, filter, table};
+use miot_tracer::op::posix;
+use miot_tracer::{Completion, NONE, Op, begin_leaf, end_leaf_on_path, new_handle};
 use std::ffi::{c_char, c_int, c_uint};
 
 hook!(open early | open64 early | __open | __open64 (path: Path, flags: c_int, mode: c_uint) -> c_int, |real| {
-    record_open(posix::OPEN, path, flags, mode, real)
-});
+    open_fast(posix::OPEN, path, flags, mode, real)
+}, else record_open(posix::OPEN, path, flags, mode, real));
 hook!(openat early | openat64 early (directory: c_int, path: Path, flags: c_int, mode: c_uint) -> c_int, |real| {
-    record_open(posix::OPENAT, PathAt::new(directory, path), flags, mode, real)
-});
+    open_fast(posix::OPENAT, PathAt::new(directory, path), flags, mode, real)
+}, else record_open(posix::OPENAT, PathAt::new(directory, path), flags, mode, real));
 hook!(creat | creat64 (path: Path, mode: c_uint) -> c_int, |real| {
     record_open(posix::CREAT, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode, real)
 });
@@ -55,10 +56,45 @@ fn record_open(
     mode: c_uint,
     real: impl FnOnce() -> c_int,
 ) -> c_int {
-    let path_at = path_at.into();
+    let arg = open_arg(flags, mode);
+    open_with(op, path_at.into(), || flags, || arg, || UNQUERIED, real, |fd| *fd)
+}
+
+/// Returns the argument word of an open.
+fn open_arg(flags: c_int, mode: c_uint) -> u64 {
     let has_mode = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
-    let arg = arg(flags, if has_mode { mode } else { 0 });
-    open_with(op, path_at, || flags, || arg, || UNQUERIED, real, |fd| *fd)
+    arg(flags, if has_mode { mode } else { 0 })
+}
+
+/// Records the open of a path. `None`: nothing has happened, and [`record_open`] records it.
+#[inline(always)]
+fn open_fast(
+    op: Op,
+    path_at: impl Into<PathAt>,
+    flags: c_int,
+    mode: c_uint,
+    real: impl FnOnce() -> c_int,
+) -> Option<c_int> {
+    let generation = generation();
+    let begun = begin_leaf(op)?;
+    let fd = real();
+    let result = fd.result();
+    let length = open_arg(flags, mode);
+    let path_at = path_at.into();
+    let path = path_at.path.read_normalized(result).filter(|path| !filter::excluded(path));
+    match path {
+        Some(path) if fd >= 0 => {
+            let (handle, event_flags) = (new_handle(), crate::files::event_flags(flags));
+            let done = || Completion { handle, length, flags: event_flags, ..Completion::of(result) };
+            let defined = end_leaf_on_path(op, begun, done, path);
+            OpenedFile { fd, handle, flags, generation, stream: UNQUERIED, defined }.add_to_table();
+        }
+        _ => {
+            let outcome = OpenOutcome { fd: fd.max(-1), flags, generation, stream: UNQUERIED };
+            end_open(Begun::Leaf(op, begun), path_at, length, result, &outcome);
+        }
+    }
+    Some(fd)
 }
 
 /// Records the open of a path and adds its descriptor, which `descriptor` returns after a success,
@@ -83,12 +119,13 @@ pub(crate) fn open_with<R: ReturnValue>(
         return returned;
     };
     let (flags, stream) = (flags(), if fd < 0 { UNQUERIED } else { stream() });
-    end_open(begun, path_at, arg(), failure, OpenOutcome { fd, flags, generation, stream });
+    end_open(Begun::Any(begun), path_at, arg(), failure, &OpenOutcome { fd, flags, generation, stream });
     returned
 }
 
 /// Outcome of an open: the descriptor, negative if none, and the fields of [`OpenedFile`] of the
 /// same names.
+#[derive(Clone, Copy)]
 struct OpenOutcome {
     fd: c_int,
     flags: c_int,
@@ -98,23 +135,25 @@ struct OpenOutcome {
 
 /// Not inlined for the same reason as `request::end_on_path`.
 #[inline(never)]
-fn end_open(begun: StartedRequest, path_at: PathAt, arg: u64, failure: i64, outcome: OpenOutcome) {
-    let OpenOutcome { fd, flags, generation, stream } = outcome;
+fn end_open(begun: Begun, path_at: PathAt, arg: u64, failure: i64, outcome: &OpenOutcome) {
+    let OpenOutcome { fd, flags, generation, stream } = *outcome;
     path_at.path.resolved(path_at.directory, failure, PathArgument::First, |path| {
         if filter::excluded(path) {
             if fd >= 0 {
                 table::set(fd, table::EXCLUDED);
             }
-            return cancel(begun);
+            return begun.cancel();
         }
         if fd < 0 {
-            end_on_path(begun, Completion { length: arg, ..Completion::of(failure.min(0)) }, path);
+            begun.end(Completion { length: arg, ..Completion::of(failure.min(0)) }, path);
             return;
         }
+        description::touch(fd);
+        table::touch(fd);
         let handle = new_handle();
         let event_flags = crate::files::event_flags(flags);
         let done = Completion { handle, length: arg, flags: event_flags, ..Completion::of(i64::from(fd)) };
-        let defined = end_on_path(begun, done, path);
+        let defined = begun.end(done, path);
         OpenedFile { fd, handle, flags, generation, stream, defined }.add_to_table();
     });
 }

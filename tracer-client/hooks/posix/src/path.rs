@@ -7,6 +7,7 @@
 
 use crate::cwd;
 use crate::files::borrow;
+use crate::scan::scan;
 use miot_tracer::NONE;
 use miot_tracer::gate::{self, Calls};
 use rustix::fs::CWD;
@@ -46,6 +47,17 @@ impl Buffer {
         let fits = more.len().min(free.len());
         free[..fits].write_copy_of_slice(&more[..fits]);
         self.length += fits;
+    }
+
+    /// Replaces the contents by the first `length` bytes of words in memory order.
+    pub(crate) fn set_words(&mut self, words: impl Iterator<Item = u64>, length: usize) {
+        let (chunks, _) = self.bytes.as_chunks_mut::<{ size_of::<u64>() }>();
+        let mut filled = 0;
+        for (chunk, word) in chunks.iter_mut().zip(words) {
+            chunk.write_copy_of_slice(&word.to_ne_bytes());
+            filled += size_of::<u64>();
+        }
+        self.length = length.min(filled);
     }
 
     /// Keeps only the first `length` bytes.
@@ -135,6 +147,22 @@ impl Path {
         unsafe { Some(std::slice::from_raw_parts(self.0.cast(), libc::strnlen(self.0, PATH_MAX))) }
     }
 
+    /// Returns the string of a successful call, if it is recorded unchanged.
+    #[inline(always)]
+    pub(crate) fn read_normalized<'a>(self, result: i64) -> Option<&'a [u8]> {
+        if result < 0 && !is_after_first_read(-result) || self.0.is_null() {
+            return None;
+        }
+        // SAFETY: `scan` and the slice require
+        // - a C string: the kernel has read this string up to its end, or up to PATH_MAX bytes,
+        //   without a fault, and only these bytes are read.
+        unsafe {
+            let scanned = scan::<{ PATH_MAX - 32 }>(self.0)?;
+            let path = std::slice::from_raw_parts(self.0.cast::<u8>(), scanned.length);
+            (scanned.is_plain && path.first() == Some(&b'/')).then_some(path)
+        }
+    }
+
     /// Queries the kernel whether the string is readable.
     #[cold]
     fn is_readable(self) -> bool {
@@ -222,6 +250,7 @@ fn is_normalized(path: &[u8]) -> bool {
 
 /// Returns whether no component after the first slash is empty or `.`, and the path does not end in
 /// a slash. The path must not be empty.
+#[inline]
 fn is_rest_normalized(path: &[u8]) -> bool {
     // A slash before a slash or a dot is rare; only then the path is checked in detail.
     if !has_slash_before_slash_or_dot(path) {

@@ -282,7 +282,35 @@ pub(crate) fn resolve_early() {
 /// have their names, and `real` is a closure that calls the function behind the hook with the same
 /// arguments. It must be called exactly once on every path, unless the request is made in another
 /// way. If nothing is or was recorded, the body is skipped.
+///
+/// `|real| body, else other`: `body` is an `Option`. If it is `None`, which must be before the
+/// call, `other` is used instead, in a function of its own. So the usual case stays short.
 macro_rules! hook {
+    ($($name:ident $($early:ident)?)|+ ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty, |$real:ident| $body:expr, else $other:expr) => {
+        const _: () = {
+            type Prototype = unsafe extern "C-unwind" fn($($type),*) -> $ret;
+            #[inline(never)]
+            unsafe extern "C-unwind" fn recorded($($arg: $type,)* function: Prototype) -> $ret {
+                // SAFETY:
+                // - The arguments are those of the hook's caller.
+                let $real = move || unsafe { function($($arg),*) };
+                if let Some(returned) = $body {
+                    return returned;
+                }
+                // SAFETY:
+                // - The arguments are those of this function.
+                unsafe { recorded_otherwise($($arg,)* function) }
+            }
+            #[inline(never)]
+            unsafe extern "C-unwind" fn recorded_otherwise($($arg: $type,)* function: Prototype) -> $ret {
+                // SAFETY:
+                // - The arguments are those of the hook's caller.
+                let $real = || unsafe { function($($arg),*) };
+                $other
+            }
+            $crate::real::hook_each! { [$($name [$($early)?])+] ($($arg: $type),*) -> $ret }
+        };
+    };
     ($($name:ident $($early:ident)?)|+ ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty, |$real:ident| $body:expr) => {
         const _: () = {
             type Prototype = unsafe extern "C-unwind" fn($($type),*) -> $ret;
@@ -292,7 +320,7 @@ macro_rules! hook {
             unsafe extern "C-unwind" fn recorded($($arg: $type,)* function: Prototype) -> $ret {
                 // SAFETY:
                 // - The arguments are those of the hook's caller.
-                let $real = || unsafe { function($($arg),*) };
+                let $real = move || unsafe { function($($arg),*) };
                 $body
             }
             $crate::real::hook_each! { [$($name [$($early)?])+] ($($arg: $type),*) -> $ret }

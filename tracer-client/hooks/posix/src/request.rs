@@ -4,15 +4,56 @@
 //! and records the request unless its file or path is excluded.
 
 use crate::description::{Access, Description};
-use crate::files::{begin, begin_on, tracked};
+use crate::files::{begin, begin_on, ready, tracked};
 use crate::filter;
 use crate::path::{Path, PathArgument};
 use crate::real::ReturnValue;
 use miot_tracer::{
-    Caller, Completion, Ext, NONE, Op, PackedRequest, RequestArgs, StartedRequest, cancel, end, end_with,
-    flag,
+    Completion, Ext, LeafRequest, NONE, Op, PackedRequest, RequestArgs, StartedRequest, begin_leaf,
+    begin_leaf_on, cancel, end, end_leaf, end_leaf_on_path, end_with, flag,
 };
 use std::ffi::{c_int, c_void};
+
+/// Records a request on a descriptor. The offset, if any, is an argument of the call. `None`:
+/// nothing has happened, and [`on_any_fd`] records it.
+#[inline(always)]
+pub(crate) fn on_ready_fd<R: ReturnValue>(
+    op: Op,
+    fd: c_int,
+    flags: u16,
+    offset: u64,
+    length: u64,
+    real: impl FnOnce() -> R,
+) -> Option<R> {
+    let file = ready(fd)?;
+    let begun = begin_leaf_on(op, RequestArgs { handle: file.handle(), offset, length })?;
+    let returned = real();
+    let result = returned.result();
+    end_leaf(op, begun, || {
+        let flags = file.flags() | flags;
+        Completion { handle: file.handle(), offset, length, result, flags }
+    });
+    Some(returned)
+}
+
+/// Records a request on a descriptor, which may not be [`ready`].
+pub(crate) fn on_any_fd<R: ReturnValue>(
+    op: Op,
+    fd: c_int,
+    flags: u16,
+    offset: u64,
+    length: u64,
+    real: impl FnOnce() -> R,
+) -> R {
+    let Some(file) = tracked(op, fd) else { return real() };
+    let handle = file.handle();
+    let Some(begun) = begin_on_file(op, RequestArgs { handle, offset, length }) else { return real() };
+    let returned = real();
+    let result = returned.result();
+    let flags = file.flags() | flags;
+    end_on(&PackedRequest::new(begun, Completion { handle, offset, length, result, flags }), file);
+    returned
+}
 
 /// Records a request on a descriptor. The offset, if any, is an argument of the call.
 #[inline(always)]
@@ -23,33 +64,25 @@ pub(crate) fn on_fd<R: ReturnValue>(
     length: u64,
     real: impl FnOnce() -> R,
 ) -> R {
-    let Some(file) = tracked(op, fd) else { return real() };
-    let handle = file.handle();
-    let Some(begun) = begin_on(op, RequestArgs { handle, offset, length }) else { return real() };
-    let returned = real();
-    end_on(
-        begun,
-        file,
-        Completion { handle, offset, length, result: returned.result(), flags: file.flags() },
-    );
-    returned
+    on_any_fd(op, fd, 0, offset, length, real)
 }
 
-/// Ends a request on a file.
-#[inline(always)]
-pub(crate) fn end_on(begun: StartedRequest, file: &Description, done: Completion) {
-    match file.caller() {
-        Some(caller) if begun.is_outermost() => end_for(&PackedRequest::new(begun, done), caller),
-        _ => _ = end(begun, done),
-    }
-}
-
-/// Ends a request that was made on behalf of a thread.
-#[cold]
+/// Begins a request on a file that is not ready, see [`begin_on`].
 #[inline(never)]
-fn end_for(request: &PackedRequest, caller: Caller) {
+pub(crate) fn begin_on_file(op: Op, args: RequestArgs) -> Option<StartedRequest> {
+    begin_on(op, args)
+}
+
+/// Ends a request of [`begin_on_file`].
+#[inline(never)]
+pub(crate) fn end_on(request: &PackedRequest, file: &Description) {
     let (begun, done) = request.unpack();
-    end_with(begun, done, &Ext { caller: Some(caller), ..Ext::default() });
+    match file.caller() {
+        Some(caller) if begun.is_outermost() => {
+            end_with(begun, done, &Ext { caller: Some(caller), ..Ext::default() })
+        }
+        _ => end(begun, done),
+    };
 }
 
 /// Returns [`flag::UNALIGNED`] if the buffer is not aligned, else 0.
@@ -58,7 +91,7 @@ pub(crate) fn unaligned_flag(buffer: *const c_void) -> u16 {
     if buffer.addr().is_multiple_of(flag::MEMORY_ALIGNMENT) { 0 } else { flag::UNALIGNED }
 }
 
-/// Records a read or a write at an offset.
+/// Records a read or a write at an offset, like [`on_ready_fd`].
 #[inline(always)]
 pub(crate) fn at_offset<R: ReturnValue>(
     op: Op,
@@ -67,14 +100,21 @@ pub(crate) fn at_offset<R: ReturnValue>(
     offset: u64,
     length: u64,
     real: impl FnOnce() -> R,
+) -> Option<R> {
+    on_ready_fd(op, fd, unaligned_flag(buffer), offset, length, real)
+}
+
+/// Records a read or a write at an offset, like [`on_any_fd`].
+#[inline(always)]
+pub(crate) fn at_any_offset<R: ReturnValue>(
+    op: Op,
+    fd: c_int,
+    buffer: *const c_void,
+    offset: u64,
+    length: u64,
+    real: impl FnOnce() -> R,
 ) -> R {
-    let Some(file) = tracked(op, fd) else { return real() };
-    let handle = file.handle();
-    let Some(begun) = begin_on(op, RequestArgs { handle, offset, length }) else { return real() };
-    let returned = real();
-    let flags = file.flags() | unaligned_flag(buffer);
-    end_on(begun, file, Completion { handle, offset, length, result: returned.result(), flags });
-    returned
+    on_any_fd(op, fd, unaligned_flag(buffer), offset, length, real)
 }
 
 /// Records a request on a descriptor with an argument, or [`NONE`], and no offset.
@@ -83,9 +123,36 @@ pub(crate) fn on_fd_arg<R: ReturnValue>(op: Op, fd: c_int, arg: u64, real: impl 
     on_fd(op, fd, NONE, arg, real)
 }
 
-/// Records a read or a write at the descriptor's position, which it moves.
+/// Records a read or a write at the descriptor's position, which it moves. `None`: nothing has
+/// happened, and [`at_any_position`] records it.
 #[inline(always)]
 pub(crate) fn at_position<R: ReturnValue>(
+    op: Op,
+    fd: c_int,
+    buffer: *const c_void,
+    length: u64,
+    access: Access,
+    real: impl FnOnce() -> R,
+) -> Option<R> {
+    let file = ready(fd)?;
+    let offset = file.known_position(file.state(), access)?;
+    let begun = begin_leaf_on(op, RequestArgs { handle: file.handle(), offset, length })?;
+    let returned = real();
+    let result = returned.result();
+    let state = file.state();
+    // Another process may have been created during the call.
+    let (offset, flags) = match file.known_position(state, access) {
+        Some(_) => (file.advance_known(result), state as u16),
+        None => file.advance(fd, result, access),
+    };
+    let flags = flags | unaligned_flag(buffer);
+    end_leaf(op, begun, || Completion { handle: file.handle(), offset, length, result, flags });
+    Some(returned)
+}
+
+/// Records a read or a write at the descriptor's position, which it moves. The descriptor may not
+/// be [`ready`].
+pub(crate) fn at_any_position<R: ReturnValue>(
     op: Op,
     fd: c_int,
     buffer: *const c_void,
@@ -95,12 +162,15 @@ pub(crate) fn at_position<R: ReturnValue>(
 ) -> R {
     let Some(file) = tracked(op, fd) else { return real() };
     let args = file.args_at_position(length, access);
-    let Some(begun) = begin_on(op, args) else { return file.run_unrecorded(real) };
+    let Some(begun) = begin_on_file(op, args) else { return file.run_unrecorded(real) };
     let returned = real();
     let result = returned.result();
     let (offset, flags) = file.advance(fd, result, access);
     let flags = flags | unaligned_flag(buffer);
-    end_on(begun, file, Completion { handle: args.handle, offset, length, result, flags });
+    end_on(
+        &PackedRequest::new(begun, Completion { handle: args.handle, offset, length, result, flags }),
+        file,
+    );
     returned
 }
 
@@ -123,6 +193,20 @@ impl From<Path> for PathAt {
     }
 }
 
+/// Records a request on a path. `None`: nothing has happened, and [`on_path`] records it.
+#[inline(always)]
+pub(crate) fn on_path_fast<R: ReturnValue>(
+    op: Op,
+    path_at: impl Into<PathAt>,
+    arg: u64,
+    real: impl FnOnce() -> R,
+) -> Option<R> {
+    let begun = begin_leaf(op)?;
+    let returned = real();
+    end_leaf_on(op, begun, path_at.into(), arg, returned.result());
+    Some(returned)
+}
+
 /// Records a request on a path.
 pub(crate) fn on_path<R: ReturnValue>(
     op: Op,
@@ -131,23 +215,68 @@ pub(crate) fn on_path<R: ReturnValue>(
     real: impl FnOnce() -> R,
 ) -> R {
     let path_at = path_at.into();
-    let Some(begun) = begin(op) else { return real() };
+    let Some(begun) = begin_any(op) else { return real() };
     let returned = real();
-    end_on_path(begun, path_at, arg, returned.result());
+    end_on_path(Begun::Any(begun), path_at, arg, returned.result());
     returned
+}
+
+/// Begins a request that cannot begin on the fast path.
+#[inline(never)]
+pub(crate) fn begin_any(op: Op) -> Option<StartedRequest> {
+    begin(op)
 }
 
 /// Ends a request on a path, or cancels it if the path is excluded. Like the ends of all requests
 /// with paths it is not inlined: a copy in each hook would add pages that a starting program
 /// touches.
 #[inline(never)]
-fn end_on_path(begun: StartedRequest, path_at: PathAt, arg: u64, result: i64) {
+fn end_leaf_on(op: Op, begun: LeafRequest, path_at: PathAt, arg: u64, result: i64) {
+    let Some(path) = path_at.path.read_normalized(result) else {
+        return end_on_path(Begun::Leaf(op, begun), path_at, arg, result);
+    };
+    if filter::excluded(path) {
+        return cancel(begun.started(op));
+    }
+    end_leaf_on_path(op, begun, || Completion { length: arg, ..Completion::of(result) }, path);
+}
+
+/// A request on a path that has begun.
+#[derive(Clone, Copy)]
+pub(crate) enum Begun {
+    /// On the fast path.
+    Leaf(Op, LeafRequest),
+    /// In any way.
+    Any(StartedRequest),
+}
+
+impl Begun {
+    /// Ends the request. Returns false if the event was dropped and counted.
+    #[inline(always)]
+    pub(crate) fn end(self, done: Completion, path: &[u8]) -> bool {
+        match self {
+            Begun::Leaf(op, begun) => end_leaf_on_path(op, begun, || done, path),
+            Begun::Any(begun) => end_with(begun, done, &Ext { path1: path, ..Ext::default() }),
+        }
+    }
+
+    pub(crate) fn cancel(self) {
+        match self {
+            Begun::Leaf(op, begun) => cancel(begun.started(op)),
+            Begun::Any(begun) => cancel(begun),
+        }
+    }
+}
+
+/// Ends a request on any path, or cancels it if the path is excluded.
+#[inline(never)]
+fn end_on_path(begun: Begun, path_at: PathAt, arg: u64, result: i64) {
+    let done = Completion { length: arg, ..Completion::of(result) };
     path_at.path.resolved(path_at.directory, result, PathArgument::First, |path| {
         if filter::excluded(path) {
-            return cancel(begun);
+            return begun.cancel();
         }
-        let done = Completion { length: arg, ..Completion::of(result) };
-        miot_tracer::end_on_path(begun, done, path);
+        begun.end(done, path);
     });
 }
 
@@ -181,7 +310,7 @@ fn end_on_path_or_fd(
 ) {
     // Since Linux 6.11 a null pointer with AT_EMPTY_PATH means the empty string.
     if !path_at.path.0.is_null() && !path_at.path.is_empty(result) {
-        return end_on_path(begun, path_at, arg, result);
+        return end_on_path(Begun::Any(begun), path_at, arg, result);
     }
     match file {
         Some(file) => {

@@ -2,9 +2,9 @@
 //!
 //! Such a child has descriptors of its own but shares the tables of this library and the lane of
 //! the parent's thread. Its calls before `exec` or `_exit` are therefore neither recorded nor
-//! entered into the tables. The hook of `vfork` increments a thread-local counter: the child runs
-//! on the stack and with the thread-local storage of the thread that called `vfork`, which is
-//! suspended meanwhile.
+//! entered into the tables. The hook of `vfork` counts the child in the tracer's state of the
+//! thread, which then records nothing ([`miot_tracer::borrowed`]): the child runs on the stack and
+//! with the thread-local storage of the thread that called `vfork`, which is suspended meanwhile.
 //!
 //! No function that returns may wrap `vfork`: the child would overwrite the frame to which the
 //! parent returns. Therefore the hook makes the system call itself and keeps its return address in
@@ -15,37 +15,7 @@ use std::ffi::c_int;
 #[cfg(target_arch = "x86_64")]
 mod arch {
     use crate::description::GENERATION;
-
-    // Initial-exec thread-local storage; `tls.rs` of the tracer explains why.
-    std::arch::global_asm!(
-        ".pushsection .tbss.miot_posix_borrowed,\"awT\",@nobits",
-        ".p2align 2",
-        ".globl miot_posix_borrowed",
-        ".hidden miot_posix_borrowed",
-        ".type miot_posix_borrowed,@object",
-        ".size miot_posix_borrowed,4",
-        "miot_posix_borrowed:",
-        ".zero 4",
-        ".popsection",
-    );
-
-    #[inline(always)]
-    pub(super) fn borrowed() -> u32 {
-        let count: u32;
-        // SAFETY:
-        // - The code reads the thread-local word defined above, by the initial-exec model of the
-        //   ELF TLS ABI.
-        unsafe {
-            std::arch::asm!(
-                "mov {at}, qword ptr [rip + miot_posix_borrowed@gottpoff]",
-                "mov {count:e}, dword ptr fs:[{at}]",
-                at = out(reg) _,
-                count = out(reg) count,
-                options(readonly, nostack, preserves_flags)
-            );
-        }
-        count
-    }
+    use miot_tracer::borrowed::{COUNT_AT, GATE_AT};
 
     #[inline(always)]
     pub(super) fn thread_block() -> usize {
@@ -67,14 +37,17 @@ mod arch {
         std::arch::naked_asm!(
             "pop rdi", // the kernel keeps rdi and rsi, and does not touch the stack
             "lock inc dword ptr [rip + {generation}]",
-            "mov rsi, qword ptr [rip + miot_posix_borrowed@gottpoff]",
-            "inc dword ptr fs:[rsi]",
+            "mov rsi, qword ptr [rip + miot_tracer_thread@gottpoff]",
+            "mov rdx, qword ptr fs:[rsi + {gate}]", // kept by the kernel, too
+            "inc dword ptr fs:[rsi + {count}]",
+            "mov qword ptr fs:[rsi + {gate}], 0",
             "mov eax, {number}",
             "syscall",
             "push rdi",
             "test rax, rax",
             "jz 2f", // the child
-            "dec dword ptr fs:[rsi]",
+            "mov qword ptr fs:[rsi + {gate}], rdx",
+            "dec dword ptr fs:[rsi + {count}]",
             "cmp rax, -4095",
             "jae 3f",
             "2:",
@@ -88,6 +61,8 @@ mod arch {
             "mov eax, -1",
             "ret",
             generation = sym GENERATION,
+            count = const COUNT_AT,
+            gate = const GATE_AT,
             number = const libc::SYS_vfork,
             errno = sym libc::__errno_location,
         )
@@ -97,10 +72,6 @@ mod arch {
 #[cfg(not(target_arch = "x86_64"))]
 mod arch {
     // `vfork` is not hooked: its children are mistaken for their parents.
-    pub(super) fn borrowed() -> u32 {
-        0
-    }
-
     pub(super) fn thread_block() -> usize {
         1
     }
@@ -117,5 +88,5 @@ pub(crate) fn lacks_thread_block() -> bool {
 /// Returns whether this is a child that runs in its parent's memory.
 #[inline(always)]
 pub(crate) fn in_child() -> bool {
-    arch::borrowed() != 0
+    miot_tracer::borrowed::is_child()
 }

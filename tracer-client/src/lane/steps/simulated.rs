@@ -2,7 +2,7 @@
 //! mappings.
 
 use super::{Filter, LANE_SLOTS, THREADS, paths};
-use crate::lane::{Lane, LaneOwner, Producer, RequestArgs, Slot};
+use crate::lane::{Lane, LaneOwner, Producer, RequestArgs, Ring, Slot};
 use miot_proto::control::WhenFull;
 use miot_proto::event::{Event, Ext, NONE, RecordKind, SLOT_BYTES, slots_for, write_ext};
 use miot_proto::op::{self, Op};
@@ -190,7 +190,7 @@ impl SimulatedProcess {
     }
 
     /// Returns the thread's lane, after claiming one if it has none.
-    fn lane_of(&mut self, thread: usize) -> (&Lane, &[Slot], &mut Thread) {
+    fn lane_of(&mut self, thread: usize) -> (&Lane, Ring<'_>, &mut Thread) {
         let SimulatedProcess { lanes, threads, now, .. } = self;
         let thread = threads[thread].get_or_insert_with(|| {
             let lane = lanes.iter().position(|(lane, _)| lane.is_reusable()).unwrap_or_else(|| {
@@ -203,7 +203,7 @@ impl SimulatedProcess {
             Thread { lane, producer, request: 0, enclosing: 0, begun: Vec::new() }
         });
         let (lane, slots) = &lanes[thread.lane];
-        (lane, slots, thread)
+        (lane, Ring::new(slots), thread)
     }
 
     /// Returns the size of the segment, bytes.

@@ -24,8 +24,18 @@ const LOADS: [(u64, u64); 3] = [(1, 4096), (16, 1024), (256, 256)];
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let events = bench.pick(4_000_000, 1_000_000, 20_000);
     println!(
-        "{:28} {:>5} {:>9} {:>9} {:>9} {:>9} {:>7} {:>7} {:>7}",
-        "nodes", "nodes", "durable/s", "sealed/s", "server ns", "player ns", "wire B", "live B", "final B"
+        "{:28} {:>5} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>7} {:>7}",
+        "nodes",
+        "nodes",
+        "durable/s",
+        "sealed/s",
+        "server ns",
+        "kernel ns",
+        "faults/M",
+        "player ns",
+        "wire B",
+        "live B",
+        "final B"
     );
     let mut rows = Vec::new();
     for round in 0..bench.pick(3, 1, 1) {
@@ -63,6 +73,8 @@ fn measure(bench: &Bench, plan: Plan, round: usize) -> Result<Value> {
         "durable_per_s": events as f64 / shipped.wall.as_secs_f64(),
         "sealed_per_s": events as f64 / sealed.as_secs_f64(),
         "server_ns": of(usage.cpu * 1e9),
+        "kernel_ns": of(usage.kernel * 1e9),
+        "faults_per_million": of(usage.faults as f64 * 1e6),
         "player_ns": of(shipped.cpu * 1e9),
         "wire_bytes": of(fleet.bytes() as f64),
         "live_bytes": of(live as f64),
@@ -70,12 +82,14 @@ fn measure(bench: &Bench, plan: Plan, round: usize) -> Result<Value> {
     });
     std::fs::remove_dir_all(&dir)?;
     println!(
-        "{:28} {:5} {:9.2} {:9.2} {:9.1} {:9.1} {:7.1} {:7.1} {:7.1}",
+        "{:28} {:5} {:9.2} {:9.2} {:9.1} {:9.1} {:9.0} {:9.1} {:7.1} {:7.1} {:7.1}",
         plan.pattern.name(),
         plan.nodes,
         row["durable_per_s"].as_f64().unwrap_or(0.0) / 1e6,
         row["sealed_per_s"].as_f64().unwrap_or(0.0) / 1e6,
         row["server_ns"].as_f64().unwrap_or(0.0),
+        row["kernel_ns"].as_f64().unwrap_or(0.0),
+        row["faults_per_million"].as_f64().unwrap_or(0.0),
         row["player_ns"].as_f64().unwrap_or(0.0),
         row["wire_bytes"].as_f64().unwrap_or(0.0),
         row["live_bytes"].as_f64().unwrap_or(0.0),

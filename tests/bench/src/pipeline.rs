@@ -43,8 +43,17 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let lttng = Lttng::start(bench.disk.path())?;
     let mut results = Vec::new();
     println!(
-        "{:34} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7} {:>7}",
-        "pipeline", "M ev/s", "producer", "client", "server", "ordering", "live B", "final B"
+        "{:34} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>7}",
+        "pipeline",
+        "M ev/s",
+        "producer",
+        "client",
+        "server",
+        "ordering",
+        "kernel",
+        "faults/M",
+        "live B",
+        "final B"
     );
     for round in 0..bench.pick(3, 1, 1) {
         for (way, streams) in [("miot", 1), ("miot", 2), ("miot", 16), ("miot-mixed", 2)] {
@@ -94,6 +103,8 @@ fn ours(bench: &Bench, way: &str, streams: u64, events: u64, round: usize) -> Re
         "client_ns": per_event(ended.client.cpu),
         "server_ns": per_event(ended.server.cpu),
         "ordering_ns": 0.0,
+        "kernel_ns": per_event(ended.client.kernel + ended.server.kernel),
+        "faults_per_million": (ended.client.faults + ended.server.faults) as f64 * 1e6 / wanted as f64,
         "stop_seconds": ended.stop_seconds,
         "live_bytes": ended.live_bytes as f64 / wanted as f64,
         "final_bytes": final_bytes as f64 / wanted as f64,
@@ -178,13 +189,15 @@ pub(crate) fn compressed(dir: &Path) -> Option<u64> {
 fn row(result: Value) -> Value {
     let number = |key: &str| result[key].as_f64().unwrap_or(f64::NAN);
     println!(
-        "{:34} {:8.2} {:9.1} {:9.1} {:9.1} {:9.1} {:7.1} {:7.1}",
+        "{:34} {:8.2} {:9.1} {:9.1} {:9.1} {:9.1} {:9.1} {:9.0} {:7.1} {:7.1}",
         format!("{}, {} streams", result["who"].as_str().unwrap_or(""), result["streams"]),
         number("events_per_s") / 1e6,
         number("producer_ns"),
         number("client_ns"),
         number("server_ns"),
         number("ordering_ns"),
+        number("kernel_ns"),
+        number("faults_per_million"),
         number("live_bytes"),
         number("final_bytes"),
     );

@@ -81,6 +81,10 @@ pub(crate) fn terminate(child: &mut Child) -> Usage {
 pub(crate) struct Usage {
     /// CPU time in user and kernel mode, seconds.
     pub(crate) cpu: f64,
+    /// CPU time in kernel mode, seconds.
+    pub(crate) kernel: f64,
+    /// Page faults without a read from a disk.
+    pub(crate) faults: u64,
     /// True if it ended by itself with exit code 0.
     pub(crate) success: bool,
     /// Status of `wait`: the exit code times 256, or the number of the signal.
@@ -99,6 +103,8 @@ fn used(status: libc::c_int, usage: &libc::rusage) -> Usage {
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     Usage {
         cpu: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        kernel: seconds(usage.ru_stime),
+        faults: usage.ru_minflt as u64,
         success: libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
         status,
     }

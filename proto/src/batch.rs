@@ -4,7 +4,7 @@
 //! from the previous record: I/O is sequential, sizes repeat, files repeat. Here every column holds
 //! the differences to the values that the previous row predicts, in zigzag LEB128. A column with
 //! the same number in every row takes a few bytes. LZ4 over the whole batch removes further
-//! repetition.
+//! repetition, if there is any.
 //!
 //! ```text
 //! varint rows · varint extensions · 10 columns · extensions · path bytes  (then LZ4: `encode`)
@@ -17,6 +17,10 @@
 //!
 //! Input is untrusted: [`Columns::decode`] checks every count against the received bytes before it
 //! reserves memory.
+
+mod encode;
+
+pub use encode::BatchEncoder;
 
 use crate::event::{EXT_WORDS, Event, Ext, NONE};
 use crate::op::Op;
@@ -230,70 +234,6 @@ impl Columns {
         (self.text.get(start..middle).unwrap_or(&[]), self.text.get(middle..end).unwrap_or(&[]))
     }
 
-    /// Encodes, compresses and appends to `out`: `u32` length of the uncompressed bytes, then one
-    /// LZ4 block. The uncompressed bytes remain at the start of `scratch`.
-    pub fn encode(&self, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
-        let plain = self.encode_plain(scratch);
-        let start = out.len();
-        out.extend_from_slice(&(plain.len() as u32).to_le_bytes());
-        out.resize(start + 4 + lz4_flex::block::get_maximum_output_size(plain.len()), 0);
-        // The output has the maximum size, so compression cannot fail.
-        let written = lz4_flex::block::compress_into(plain, &mut out[start + 4..]).unwrap_or(0);
-        out.truncate(start + 4 + written);
-    }
-
-    /// Encodes without compression. `scratch` only grows, so that each byte of it is zeroed once.
-    fn encode_plain<'a>(&self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
-        let n = self.len();
-        let max_size = 2 * varint::MAX_BYTES
-            + COLUMNS * (2 + varint::MAX_BYTES * (n + 1))
-            + self.ext.len() * (1 + varint::MAX_BYTES * 11)
-            + self.text.len();
-        if scratch.len() < max_size {
-            scratch.resize(max_size, 0);
-        }
-        let out = &mut varint::Writer::new(scratch);
-        out.write(n as u64);
-        out.write(self.ext.len() as u64);
-        let shape = |i: usize| {
-            u64::from(self.kind[i])
-                | u64::from(self.op[i].layer) << 8
-                | u64::from(self.op[i].number) << 16
-                | u64::from(self.flags[i]) << 24
-        };
-        write_column(out, n, shape);
-        write_column(out, n, |i| delta(i, |i| u64::from(self.request[i])));
-        write_column(out, n, |i| match self.enclosing[i] {
-            0 => 0,
-            // 1 + distance takes 33 bits.
-            enclosing => 1 + u64::from(self.request[i].wrapping_sub(enclosing)),
-        });
-        write_column(out, n, |i| delta(i, |i| self.attempt[i]));
-        write_column(out, n, |i| delta(i, |i| self.time[i] as u64));
-        write_column(out, n, |i| self.duration[i]);
-        write_column(out, n, |i| delta(i, |i| self.handle[i]));
-        write_column(out, n, |i| {
-            let predicted = if i == 0 { 0 } else { next_offset(self.offset[i - 1], self.length[i - 1]) };
-            varint::zigzag(self.offset[i].wrapping_sub(predicted))
-        });
-        write_column(out, n, |i| delta(i, |i| self.length[i]));
-        write_column(out, n, |i| varint::zigzag((self.result[i] as u64).wrapping_sub(self.length[i])));
-        let mut last = 0;
-        for ext in &self.ext {
-            out.write(u64::from(ext.row - last));
-            last = ext.row;
-            out.write(u64::from(ext.len1));
-            out.write(u64::from(ext.len2));
-            let present =
-                ext.words.iter().enumerate().fold(0u8, |p, (bit, w)| p | u8::from(w.is_some()) << bit);
-            out.write_byte(present);
-            ext.words.iter().flatten().for_each(|w| out.write(*w));
-        }
-        out.write_bytes(&self.text);
-        let written = out.written();
-        &scratch[..written]
-    }
-
     /// Decodes the bytes of [`encode`](Self::encode).
     ///
     /// # Errors
@@ -331,40 +271,27 @@ impl Columns {
 
     /// Decodes the columns of numbers, in the order in which `encode_plain` writes them.
     fn decode_numbers(&mut self, input: &mut &[u8], rows: usize) -> Result<(), BatchError> {
-        let mut column = Vec::with_capacity(rows);
-        let mut next = |column: &mut Vec<u64>| read_column(input, rows, column);
-
-        next(&mut column)?;
-        self.kind = column.iter().map(|v| *v as u8).collect();
-        self.op = column.iter().map(|v| Op { layer: (v >> 8) as u8, number: (v >> 16) as u8 }).collect();
-        self.flags = column.iter().map(|v| (v >> 24) as u16).collect();
-        next(&mut column)?;
-        self.request = undelta(&column).map(|v| v as u32).collect();
-        next(&mut column)?;
-        self.enclosing = column
-            .iter()
-            .zip(&self.request)
-            .map(|(v, request)| if *v == 0 { 0 } else { request.wrapping_sub((v - 1) as u32) })
-            .collect();
-        next(&mut column)?;
-        self.attempt = undelta(&column).collect();
-        next(&mut column)?;
-        self.time = undelta(&column).map(|v| v as i64).collect();
-        next(&mut column)?;
-        self.duration = column.clone();
-        next(&mut column)?;
-        self.handle = undelta(&column).collect();
-        let mut offset_differences = Vec::with_capacity(rows);
-        next(&mut offset_differences)?;
-        next(&mut column)?;
-        self.length = undelta(&column).collect();
-        self.offset = offsets(&offset_differences, &self.length);
-        next(&mut column)?;
-        self.result = column
-            .iter()
-            .zip(&self.length)
-            .map(|(v, length)| length.wrapping_add(varint::unzigzag(*v)) as i64)
-            .collect();
+        let shapes = read_column(input, rows, |v| v)?;
+        self.kind = shapes.iter().map(|v| *v as u8).collect();
+        self.op = shapes.iter().map(|v| Op { layer: (v >> 8) as u8, number: (v >> 16) as u8 }).collect();
+        self.flags = shapes.iter().map(|v| (v >> 24) as u16).collect();
+        self.request = read_column(input, rows, undelta(|v| v as u32))?;
+        let mut requests = self.request.iter();
+        self.enclosing = read_column(input, rows, |v| {
+            let request = requests.next().copied().unwrap_or(0);
+            if v == 0 { 0 } else { request.wrapping_sub((v - 1) as u32) }
+        })?;
+        self.attempt = read_column(input, rows, undelta(|v| v))?;
+        self.time = read_column(input, rows, undelta(|v| v as i64))?;
+        self.duration = read_column(input, rows, |v| v)?;
+        self.handle = read_column(input, rows, undelta(|v| v))?;
+        let offset_differences = read_column(input, rows, |v| v)?;
+        self.length = read_column(input, rows, undelta(|v| v))?;
+        self.offset = offsets(offset_differences, &self.length);
+        let mut lengths = self.length.iter();
+        self.result = read_column(input, rows, |v| {
+            lengths.next().copied().unwrap_or(0).wrapping_add(varint::unzigzag(v)) as i64
+        })?;
         Ok(())
     }
 
@@ -410,15 +337,14 @@ fn read_words(input: &mut &[u8]) -> Result<[Option<u64>; EXT_WORDS], BatchError>
     Ok(words)
 }
 
-/// Returns the offsets: each is the end of the previous request plus its difference.
-fn offsets(differences: &[u64], lengths: &[u64]) -> Vec<u64> {
+/// Replaces differences by offsets: each is the end of the previous request plus its difference.
+fn offsets(mut differences: Vec<u64>, lengths: &[u64]) -> Vec<u64> {
     let mut predicted = 0u64;
-    let next = |(difference, length): (&u64, &u64)| {
-        let offset = predicted.wrapping_add(varint::unzigzag(*difference));
-        predicted = next_offset(offset, *length);
-        offset
-    };
-    differences.iter().zip(lengths).map(next).collect()
+    for (offset, length) in differences.iter_mut().zip(lengths) {
+        *offset = predicted.wrapping_add(varint::unzigzag(*offset));
+        predicted = next_offset(*offset, *length);
+    }
+    differences
 }
 
 /// Returns the offset of a sequential request that follows one of `length` bytes at `offset`.
@@ -431,40 +357,12 @@ fn next_offset(offset: u64, length: u64) -> u64 {
     }
 }
 
-/// Zigzag difference of row `i` to the row before it, or to 0.
-#[inline]
-fn delta(i: usize, value: impl Fn(usize) -> u64) -> u64 {
-    let previous = if i == 0 { 0 } else { value(i - 1) };
-    varint::zigzag(value(i).wrapping_sub(previous))
-}
-
-/// Inverse of [`delta`] for a whole column.
-fn undelta(column: &[u64]) -> impl Iterator<Item = u64> {
-    column.iter().scan(0u64, |last, difference| {
-        *last = last.wrapping_add(varint::unzigzag(*difference));
-        Some(*last)
-    })
-}
-
-/// Writes a column of `n` rows, see the module header.
-fn write_column(out: &mut varint::Writer<'_>, n: usize, value: impl Fn(usize) -> u64) {
-    if n == 0 {
-        return;
-    }
-    // The first row has no predecessor, so constant differences start at the second row: the first
-    // value is always written separately.
-    let first = value(0);
-    out.write(first);
-    if n == 1 {
-        return;
-    }
-    let second = value(1);
-    if (2..n).all(|i| value(i) == second) {
-        out.write_byte(0);
-        out.write(second);
-    } else {
-        out.write_byte(1);
-        (1..n).for_each(|i| out.write(value(i)));
+/// Adds the differences of a column, one row after the other.
+fn undelta<T>(to: impl Fn(u64) -> T) -> impl FnMut(u64) -> T {
+    let mut last = 0u64;
+    move |difference| {
+        last = last.wrapping_add(varint::unzigzag(difference));
+        to(last)
     }
 }
 
@@ -478,26 +376,37 @@ fn read_byte(input: &mut &[u8]) -> Result<u8, BatchError> {
     Ok(byte)
 }
 
-/// Reads a column of `n` rows into `out`, which it clears first.
-fn read_column(input: &mut &[u8], n: usize, out: &mut Vec<u64>) -> Result<(), BatchError> {
-    out.clear();
+/// Reads a column of `n` rows; `to` converts each.
+fn read_column<T: Default>(
+    input: &mut &[u8],
+    n: usize,
+    mut to: impl FnMut(u64) -> T,
+) -> Result<Vec<T>, BatchError> {
     if n == 0 {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    out.push(read(input)?);
+    let first = read(input)?;
     if n == 1 {
-        return Ok(());
+        return Ok(vec![to(first)]);
     }
     match read_byte(input)? {
-        0 => out.resize(n, read(input)?),
-        1 => {
-            for _ in 1..n {
-                out.push(read(input)?);
-            }
+        0 => {
+            let other = read(input)?;
+            Ok((0..n).map(|row| to(if row == 0 { first } else { other })).collect())
         }
-        _ => return Err(BatchError::Range),
+        1 => {
+            let mut is_short = false;
+            // An iterator of known length, so that the vector is not checked for each row.
+            let next = |row| {
+                let number = if row == 0 { Some(first) } else { varint::read(input) };
+                is_short |= number.is_none();
+                to(number.unwrap_or(0))
+            };
+            let column = (0..n).map(next).collect();
+            if is_short { Err(BatchError::Short) } else { Ok(column) }
+        }
+        _ => Err(BatchError::Range),
     }
-    Ok(())
 }
 
 #[cfg(test)]

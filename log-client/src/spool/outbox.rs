@@ -2,6 +2,7 @@
 
 use super::{DrainPosition, Writer};
 use crate::facts::{Fact, ShippedTotals, Sink};
+use miot_proto::batch::BatchEncoder;
 use miot_proto::wire::Message;
 use std::collections::VecDeque;
 
@@ -9,7 +10,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Outbox {
     spool: Writer,
-    plain: Vec<u8>,
+    encoder: BatchEncoder,
     columns: Vec<u8>,
     shipped: ShippedTotals,
     coverage: WatermarkCoverage,
@@ -50,7 +51,13 @@ impl Outbox {
         // Watermarks of the previous log-client are in the spool.
         let coverage =
             WatermarkCoverage { covered: spool.last(), newest: i64::MIN, waiting: VecDeque::new() };
-        Outbox { spool, plain: Vec::new(), columns: Vec::new(), shipped: ShippedTotals::default(), coverage }
+        Outbox {
+            spool,
+            encoder: BatchEncoder::default(),
+            columns: Vec::new(),
+            shipped: ShippedTotals::default(),
+            coverage,
+        }
     }
 
     /// Marks the end of the spool: no more messages follow.
@@ -101,7 +108,7 @@ impl Sink for Outbox {
                 self.coverage.newest = self.coverage.newest.max(latest);
                 let mut encoded = std::mem::take(&mut self.columns);
                 encoded.clear();
-                columns.encode(&mut self.plain, &mut encoded);
+                self.encoder.encode(columns, &mut encoded);
                 let mut batch = Message::Batch { seq: 0, stream, after, columns: encoded };
                 let next = columns.attempt.last().map_or(after, |last| last.saturating_add(1));
                 let position = DrainPosition { stream, next, time: latest };

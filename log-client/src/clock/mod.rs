@@ -18,7 +18,7 @@ mod source;
 mod timeline;
 
 pub(crate) use source::{boottime_ns, node_ns, ticks};
-pub(crate) use timeline::{ClockReading, Piece, Timeline};
+pub(crate) use timeline::{BoundedPiece, ClockReading, Piece, Timeline};
 
 use miot_proto::segment::Clock;
 use std::sync::{Arc, Mutex, PoisonError};

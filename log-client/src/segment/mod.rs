@@ -9,6 +9,7 @@
 //! spool. If a log-client is killed between the two, the next one reads the same records again, and
 //! the log-server recognizes them by stream and attempt number.
 
+mod block;
 mod drain;
 mod header;
 mod in_flight_entry;

@@ -1,5 +1,6 @@
 //! Parses records from a private copy of slots.
 
+use super::block::{self, BLOCK, BlockClock};
 use crate::clock::Timeline;
 use crate::watermark::SafeTime;
 use miot_proto::batch::Columns;
@@ -62,8 +63,17 @@ pub(super) fn parse(
     let present = clock.last();
     let mut piece = clock.piece_at(progress.ticks);
     let mut counts = ParseCounts::default();
-    let mut at = 0;
+    let (mut at, mut next_block) = (0, 0);
     while let Some(first) = records.get(at) {
+        if at >= next_block
+            && let Some(block) = records[at..].first_chunk()
+        {
+            if block::push(block, &BlockClock { piece, present, now }, progress, out) {
+                at += BLOCK;
+                continue;
+            }
+            next_block = at + BLOCK;
+        }
         let first = words(first);
         let count = slots_of(&first);
         let more = if count == 1 {
@@ -131,7 +141,8 @@ pub(super) fn parse(
 }
 
 /// A loop compiles to a copy; `std::array::from_fn` would be a call per word.
-fn words(slot: &[u8; SLOT_BYTES]) -> Slot {
+#[inline]
+pub(super) fn words(slot: &[u8; SLOT_BYTES]) -> Slot {
     let mut words = Slot::default();
     for (word, bytes) in words.iter_mut().zip(slot.as_chunks().0) {
         *word = u64::from_le_bytes(*bytes);
@@ -151,6 +162,19 @@ impl Progress {
             _ => (most, false),
         };
         Progress { next_attempt, started, most: 0, ticks: 0, safe, invalid: 0 }
+    }
+
+    /// The attempt number of the next record, if it is known and no invalid record is before it.
+    pub(super) fn next_if_regular(&self) -> Option<u64> {
+        let is_regular = self.started && self.invalid == 0;
+        is_regular.then_some(self.next_attempt).filter(|next| next.checked_add(BLOCK as u64).is_some())
+    }
+
+    /// Records that all records before the attempt number `next` were read. `ticks` and `time` are
+    /// those of the last one.
+    pub(super) fn advance(&mut self, next: u64, ticks: u64, time: i64) {
+        (self.next_attempt, self.ticks) = (next, ticks);
+        self.safe.admit(time);
     }
 
     /// Gives the invalid records attempt numbers that are missing before `attempt`, as many as

@@ -84,6 +84,7 @@ mod scan;
 pub mod schema;
 mod seal;
 mod sealer;
+mod stream_spans;
 mod unread_log;
 pub mod upload;
 mod used_ids;

@@ -9,6 +9,7 @@ use crate::losses::{self, LossRow};
 use crate::parquet_file::{self, Batches};
 use crate::ranges;
 use crate::schema::{DAMAGED, FILTERED, Table, column, text};
+use crate::stream_spans::{StreamSpan, spans_of};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{TimestampNanosecondType, UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
@@ -150,16 +151,12 @@ impl StreamEnds {
 
     /// Adds the rows of a batch with `stream` and `seq`.
     pub(crate) fn add_batch(&mut self, batch: &RecordBatch) {
-        let (Some(streams), Some(seqs)) =
-            (column::<UInt64Type>(batch, "stream"), column::<UInt64Type>(batch, "seq"))
-        else {
-            return;
-        };
-        for row in 0..batch.num_rows() {
-            if streams.is_valid(row) && seqs.is_valid(row) {
-                self.raise(streams.value(row), seqs.value(row).saturating_add(1));
-            }
-        }
+        self.add_spans(&spans_of(batch));
+    }
+
+    /// Adds the rows of a batch that has these spans.
+    pub(crate) fn add_spans(&mut self, spans: &[StreamSpan]) {
+        spans.iter().for_each(|span| self.raise(span.stream, span.last.saturating_add(1)));
     }
 
     /// Returns `stream:next` in order of stream, the streams as differences: `1:500 1:730 4:12` are

@@ -210,8 +210,7 @@ fn write_table(
         if is_stopped(stop) {
             return Ok(None);
         }
-        counts.add_batch(table, &batch);
-        file.add(batch)?;
+        file.add(batch, counts)?;
         next = reader.next_batch()?;
     }
     check_end(reader.as_ref())?;

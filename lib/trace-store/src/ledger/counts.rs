@@ -2,6 +2,7 @@
 
 use crate::id_map::IdHasher;
 use crate::schema::{FILTERED, TABLES, Table, column, text};
+use crate::stream_spans::{StreamSpan, spans_of};
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array, RecordBatch};
 use serde::{Deserialize, Serialize};
@@ -75,9 +76,11 @@ impl Counts {
 
     /// Counts rows of a table.
     pub(crate) fn add_batch(&mut self, table: Table, batch: &RecordBatch) {
+        if table == Table::Events {
+            return self.add_events(batch, &spans_of(batch));
+        }
         self.rows[table as usize] += batch.num_rows() as u64;
         match table {
-            Table::Events => self.add_events(batch),
             Table::Processes => self.add_ids(0, batch, "process"),
             Table::Threads => self.add_ids(1, batch, "stream"),
             Table::Files => {
@@ -91,7 +94,7 @@ impl Counts {
                 }
             }
             Table::Losses => self.add_losses(batch),
-            Table::Clocks | Table::Devices => {}
+            Table::Events | Table::Clocks | Table::Devices => {}
         }
     }
 
@@ -106,23 +109,10 @@ impl Counts {
         }
     }
 
-    fn add_events(&mut self, batch: &RecordBatch) {
-        let [streams, seqs] = ["stream", "seq"].map(|name| column::<UInt64Type>(batch, name));
-        let (Some(streams), Some(seqs)) = (streams, seqs) else { return };
-        let (streams, seqs) = (streams.values(), seqs.values());
-        let mut row = 0;
-        while let (Some(&stream), Some(&seq)) = (streams.get(row), seqs.get(row)) {
-            let (start, mut first, mut last) = (row, seq, seq);
-            row += 1;
-            while let (Some(&next), Some(&seq)) = (streams.get(row), seqs.get(row)) {
-                if next != stream {
-                    break;
-                }
-                (first, last) = (first.min(seq), last.max(seq));
-                row += 1;
-            }
-            self.add_span(stream, first, last, (row - start) as u64);
-        }
+    /// Counts a batch of events that has these spans.
+    pub(crate) fn add_events(&mut self, batch: &RecordBatch, spans: &[StreamSpan]) {
+        self.rows[Table::Events as usize] += batch.num_rows() as u64;
+        spans.iter().for_each(|span| self.add_span(span.stream, span.first, span.last, span.events));
     }
 
     fn add_losses(&mut self, batch: &RecordBatch) {

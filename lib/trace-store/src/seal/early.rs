@@ -90,8 +90,7 @@ impl EarlyEvents {
             return Ok(None);
         }
         for batch in committed.events {
-            self.counts.add_batch(Table::Events, &batch);
-            self.file.add(batch)?;
+            self.file.add(batch, &mut self.counts)?;
         }
         self.end = committed.end;
         Ok(Some(()))
@@ -132,8 +131,7 @@ impl EarlyEvents {
             if is_stopped(stop) {
                 return Ok(None);
             }
-            self.counts.add_batch(Table::Events, &batch);
-            self.file.add(batch)?;
+            self.file.add(batch, &mut self.counts)?;
         }
         if reader.stop() != StopReason::End || to.is_some_and(|to| to != reader.position()) {
             return Err(reader.damaged_message());

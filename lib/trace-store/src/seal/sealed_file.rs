@@ -6,10 +6,11 @@ use crate::checksum::{ChecksumWriter, Checksums, RowGroups};
 use crate::error::Error;
 use crate::event_file::EventWriter;
 use crate::layout::{Layout, make_folder};
-use crate::ledger::FileEntry;
+use crate::ledger::{Counts, FileEntry};
 use crate::parquet_file;
 use crate::recover::{STREAMS_KEY, StreamEnds};
 use crate::schema::{self, Table};
+use crate::stream_spans::spans_of;
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 use parquet::arrow::ArrowWriter;
@@ -71,11 +72,15 @@ impl SealedFileWriter {
         &mut self.foreign
     }
 
-    /// Appends rows.
-    pub(super) fn add(&mut self, batch: RecordBatch) -> Result<(), Error> {
+    /// Appends rows, and counts them.
+    pub(super) fn add(&mut self, batch: RecordBatch, counts: &mut Counts) -> Result<(), Error> {
         if self.table == Table::Events {
-            self.ends.add_batch(&batch);
+            let spans = spans_of(&batch);
+            counts.add_events(&batch, &spans);
+            self.ends.add_spans(&spans);
             self.foreign.add_batch(&batch);
+        } else {
+            counts.add_batch(self.table, &batch);
         }
         if batch.num_rows() >= JOIN_ROWS {
             self.write_small()?;

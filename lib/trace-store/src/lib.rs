@@ -78,6 +78,7 @@ mod ranges;
 pub mod reader;
 mod recover;
 pub mod repair;
+mod repeated_value;
 mod retain;
 pub mod rows;
 mod scan;

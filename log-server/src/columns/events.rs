@@ -1,19 +1,18 @@
 //! Merged rows as record batches of `events`: each column is gathered from the columns of the
 //! batches.
 
-use crate::columns::ops::{Ops, has};
+use super::gather::{Gather, Values};
+use super::repeated::RepeatedBuffers;
+use crate::columns::ops::{OpFacts, Ops, has};
 use crate::columns::resolve::{Resolved, Sparse};
 use crate::ids::StreamId;
 use crate::ids::catalog::Catalog;
 use crate::store::STEP_ROWS;
-use crate::store::merge::{BatchSlice, RowRef};
-use arrow_array::types::{ArrowPrimitiveType, Int32Type, Int64Type};
-use arrow_array::{
-    ArrayRef, DictionaryArray, Int32Array, Int64Array, PrimitiveArray, RecordBatch, TimestampNanosecondArray,
-};
-use arrow_buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer, ScalarBuffer};
+use crate::store::merge::BatchSlice;
+use arrow_array::types::{ArrowPrimitiveType, Int32Type, Int64Type, TimestampNanosecondType};
+use arrow_array::{ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch};
+use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, MutableBuffer, NullBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
-use miot_proto::batch::Columns;
 use miot_proto::event::{Caller, NONE, flag, word};
 use miot_trace_store::{Table, schema};
 use std::sync::{Arc, LazyLock};
@@ -28,89 +27,102 @@ struct Constants {
     stream: i64,
 }
 
-/// Returns the events of a step as a record batch. `None` if the step has no event.
-///
-/// # Errors
-/// Never for valid input.
-pub fn record_batch(
-    catalog: &mut Catalog,
-    ops: &mut Ops,
-    sources: &[BatchSlice],
-    resolved: Resolved<'_>,
-) -> Result<Option<RecordBatch>, ArrowError> {
-    let Resolved { order, late, facts, files, files2, words, .. } = resolved;
-    let rows = order.len();
-    if rows == 0 {
-        return Ok(None);
-    }
-    let constants: Vec<Constants> = sources.iter().map(|source| constants(catalog, source.stream)).collect();
-    let of_source = Gather { sources, order: &order };
+/// Makes record batches of `events`. Consecutive batches share buffers of repeated values.
+#[derive(Debug, Default)]
+pub struct EventColumns {
+    repeated: RepeatedBuffers,
+}
 
-    let flags = of_source.column(|c| &c.flags).into_iter().zip(0..);
-    let flags = flags.map(|(flags, row)| i32::from(if row < late { flags | flag::LATE } else { flags }));
-    let offsets = of_source.column(|c| &c.offset);
-    let lengths = of_source.column(|c| &c.length);
-    let present = |bit: u8, values: &[u64]| {
-        BooleanBuffer::collect_bool(rows, |i| facts[i].has & bit != 0 && values[i] != NONE)
-    };
-    let (has_offset, has_length) = (present(has::OFFSET, &offsets), present(has::LENGTH, &lengths));
-    let has_arg = present(has::ARG, &lengths);
-    let args = bits(lengths);
-    let lengths = at_most_greatest(args.clone(), &has_length);
-    let durations = at_most_greatest(bits(of_source.column(|c| &c.duration)), &BooleanBuffer::new_set(rows));
+impl EventColumns {
+    /// Returns the events of a step as a record batch. `None` if the step has no event.
+    ///
+    /// # Errors
+    /// Never for valid input.
+    pub fn record_batch(
+        &mut self,
+        catalog: &mut Catalog,
+        ops: &mut Ops,
+        sources: &[BatchSlice],
+        resolved: Resolved<'_>,
+    ) -> Result<Option<RecordBatch>, ArrowError> {
+        let Resolved { order, late, facts, files, files2, words, .. } = resolved;
+        if order.is_empty() {
+            return Ok(None);
+        }
+        let constants: Vec<Constants> =
+            sources.iter().map(|source| constants(catalog, source.stream)).collect();
+        let of_source = Gather { sources, order: &order };
+        let of_stream = |of: fn(&Constants) -> i32| of_source.constant(constants.iter().map(of));
+        let of_stream64 = |of: fn(&Constants) -> i64| of_source.constant(constants.iter().map(of));
+        let facts = match of_source.column(|c| &c.op) {
+            Values::Same(op) => Values::Same(ops.facts_of(op)),
+            Values::Each(_) => Values::Each(facts),
+        };
+        let offsets = of_source.column(|c| &c.offset);
+        let lengths = of_source.column(|c| &c.length);
 
-    let columns: Vec<ArrayRef> = vec![
-        Arc::new(
-            TimestampNanosecondArray::from_iter_values(order.iter().map(|at| at.time)).with_timezone("UTC"),
-        ),
-        Arc::new(Int64Array::new(durations, None)),
-        Arc::new(DictionaryArray::try_new(
-            Int32Array::from(of_source.constant(&constants, |c| c.node)),
-            catalog.node_names(),
-        )?),
-        Arc::new(Int64Array::from(of_source.constant(&constants, |c| c.process))),
-        Arc::new(Int32Array::from(of_source.constant(&constants, |c| c.pid))),
-        Arc::new(Int32Array::from(of_source.constant(&constants, |c| c.tid))),
-        Arc::new(DictionaryArray::try_new(
-            Int32Array::from_iter_values(facts.iter().map(|f| i32::from(f.layer))),
-            ops.layers(),
-        )?),
-        Arc::new(DictionaryArray::try_new(
-            Int32Array::from_iter_values(facts.iter().map(|f| i32::from(f.key))),
-            ops.names(),
-        )?),
-        ids_where(files, |file| file != 0),
-        sparse(rows, &files2, |file| Some(file as i64)),
+        let mut columns =
+            Builder { rows: order.len(), repeated: &mut self.repeated, columns: Vec::with_capacity(29) };
+        columns.push(Arc::new(
+            PrimitiveArray::<TimestampNanosecondType>::from_iter_values(order.iter().map(|at| at.time))
+                .with_timezone("UTC"),
+        ));
+        columns.signed(at_most_greatest(of_source.column(|c| &c.duration)), Valid::All);
+        columns.names(of_stream(|c| c.node), catalog.node_names())?;
+        columns.numbers::<Int64Type>(of_stream64(|c| c.process));
+        columns.numbers::<Int32Type>(of_stream(|c| c.pid));
+        columns.numbers::<Int32Type>(of_stream(|c| c.tid));
+        columns.names(keys(&facts, |facts| i32::from(facts.layer)), ops.layers())?;
+        columns.names(keys(&facts, |facts| i32::from(facts.key)), ops.names())?;
+        columns.ids_where(Values::of(files), |file| file != 0);
+        columns.sparse(&files2, |file| Some(file as i64));
         // 0 and `NONE` are no handles; only a hostile producer has others that are no signed
         // numbers.
-        ids_where(of_source.column(|c| &c.handle), |handle| handle != 0 && i64::try_from(handle).is_ok()),
-        nullable::<Int64Type>(bits(offsets), has_offset),
-        sparse(rows, &words[word::OFFSET2], |offset| Some(offset as i64)),
-        nullable::<Int64Type>(lengths, has_length),
-        nullable::<Int64Type>(args, has_arg),
-        Arc::new(Int64Array::from(of_source.column(|c| &c.result))),
-        Arc::new(Int32Array::from_iter_values(flags)),
-        Arc::new(Int64Array::from(of_source.constant(&constants, |c| c.stream))),
+        let is_handle = |handle| handle != 0 && i64::try_from(handle).is_ok();
+        columns.ids_where(of_source.column(|c| &c.handle), is_handle);
+        let has_offset = Valid::present(has::OFFSET, &facts, &offsets);
+        columns.signed(offsets, has_offset);
+        columns.sparse(&words[word::OFFSET2], |offset| Some(offset as i64));
+        let has_length = Valid::present(has::LENGTH, &facts, &lengths);
+        let has_arg = Valid::present(has::ARG, &facts, &lengths);
+        let args = if matches!(has_arg, Valid::None) { Values::Same(0) } else { lengths.clone() };
+        columns.signed(at_most_greatest(lengths), has_length);
+        columns.signed(args, has_arg);
+        columns.numbers::<Int64Type>(of_source.column(|c| &c.result));
+        columns.numbers::<Int32Type>(flags(of_source.column(|c| &c.flags), late, order.len()));
+        columns.numbers::<Int64Type>(of_stream64(|c| c.stream));
         // A session accepts only numbers that are signed ones.
-        Arc::new(Int64Array::new(bits(of_source.column(|c| &c.attempt)), None)),
-        Arc::new(Int64Array::from(of_source.column_of(|c| &c.request, i64::from))),
-        {
-            let enclosing = of_source.column_of(|c| &c.enclosing, i64::from);
-            let valid = BooleanBuffer::collect_bool(rows, |i| enclosing[i] != 0);
-            nullable::<Int64Type>(enclosing.into(), valid)
-        },
-        sparse(rows, &words[word::CPU_TIME], |nanoseconds| i64::try_from(nanoseconds).ok()),
-        half_word(rows, &words[word::CALLER], |caller| Some(caller as u32).filter(|tid| *tid != 0)),
-        sparse(rows, &words[word::CALLER], |caller| {
+        columns.signed(of_source.column(|c| &c.attempt), Valid::All);
+        columns.numbers::<Int64Type>(of_source.column_of(|c| &c.request, i64::from));
+        columns.ids_where(of_source.column_of(|c| &c.enclosing, u64::from), |enclosing| enclosing != 0);
+        columns.sparse(&words[word::CPU_TIME], |nanoseconds| i64::try_from(nanoseconds).ok());
+        columns.half_word(&words[word::CALLER], |caller| Some(caller as u32).filter(|tid| *tid != 0));
+        columns.sparse(&words[word::CALLER], |caller| {
             Some((caller >> 32) as u32).filter(|uid| *uid != Caller::UNKNOWN).map(i64::from)
-        }),
-        half_word(rows, &words[word::COMMUNICATOR], |communicator| Some(communicator as u32)),
-        half_word(rows, &words[word::COMMUNICATOR], |communicator| Some((communicator >> 32) as u32)),
-        sparse(rows, &words[word::ETYPES], |etypes| Some(etypes as i64)),
-        sparse(rows, &words[word::TYPE_SIZE], |bytes| i64::try_from(bytes).ok()),
-        sparse(rows, &words[word::TYPE_EXTENT], |bytes| Some(bytes as i64)),
-    ];
-    RecordBatch::try_new(schema::of(Table::Events), columns).map(Some)
+        });
+        columns.half_word(&words[word::COMMUNICATOR], |communicator| Some(communicator as u32));
+        columns.half_word(&words[word::COMMUNICATOR], |communicator| Some((communicator >> 32) as u32));
+        columns.sparse(&words[word::ETYPES], |etypes| Some(etypes as i64));
+        columns.sparse(&words[word::TYPE_SIZE], |bytes| i64::try_from(bytes).ok());
+        columns.sparse(&words[word::TYPE_EXTENT], |bytes| Some(bytes as i64));
+        RecordBatch::try_new(schema::of(Table::Events), columns.columns).map(Some)
+    }
+}
+
+fn keys(facts: &Values<OpFacts>, key: impl Fn(&OpFacts) -> i32) -> Values<i32> {
+    match facts {
+        Values::Same(facts) => Values::Same(key(facts)),
+        Values::Each(facts) => Values::Each(facts.iter().map(key).collect()),
+    }
+}
+
+/// The flags, with the mark of the first `late` rows.
+fn flags(flags: Values<u16>, late: usize, rows: usize) -> Values<i32> {
+    if late == 0 {
+        return flags.map(i32::from);
+    }
+    let marked = |row| if row < late { flags.get(row) | flag::LATE } else { flags.get(row) };
+    Values::Each((0..rows).map(|row| i32::from(marked(row))).collect())
 }
 
 fn constants(catalog: &Catalog, stream: StreamId) -> Constants {
@@ -127,39 +139,42 @@ fn constants(catalog: &Catalog, stream: StreamId) -> Constants {
     })
 }
 
-struct Gather<'a> {
-    sources: &'a [BatchSlice],
-    order: &'a [RowRef],
+/// Which rows of a column have a value.
+enum Valid {
+    All,
+    None,
+    Some(NullBuffer),
 }
 
-impl Gather<'_> {
-    fn column<V: Copy + PartialEq>(&self, of: impl Fn(&Columns) -> &Vec<V>) -> Vec<V> {
-        self.column_of(of, |value| value)
-    }
-
-    /// The same, of another type.
-    fn column_of<V: Copy + PartialEq, T: Copy>(
-        &self,
-        of: impl Fn(&Columns) -> &Vec<V>,
-        to: impl Fn(V) -> T,
-    ) -> Vec<T> {
-        let columns: Vec<&[V]> = self.sources.iter().map(|source| of(&source.columns).as_slice()).collect();
-        // Many columns have the same value in all rows: the comparison costs less than gathering,
-        // and stops at the first row that differs.
-        let taken = self.sources.iter().zip(&columns).map(|(s, column)| &column[s.start..s.start + s.len]);
-        match columns.first().and_then(|column| column.get(self.sources[0].start)) {
-            Some(first) if taken.into_iter().all(|taken| taken.iter().all(|v| v == first)) => {
-                vec![to(*first); self.order.len()]
+impl Valid {
+    /// Rows whose operation has the column `bit` of [`has`], and whose value is not [`NONE`].
+    fn present(bit: u8, facts: &Values<OpFacts>, values: &Values<u64>) -> Valid {
+        match facts {
+            Values::Same(facts) if facts.has & bit == 0 => Valid::None,
+            Values::Same(_) => Valid::those(values, |value| value != NONE),
+            Values::Each(facts) => {
+                let is = |row: usize| facts[row].has & bit != 0 && values.get(row) != NONE;
+                Valid::of(BooleanBuffer::collect_bool(facts.len(), is))
             }
-            _ => self.order.iter().map(|at| to(columns[at.source as usize][at.row as usize])).collect(),
         }
     }
 
-    fn constant<V: Copy + PartialEq>(&self, constants: &[Constants], of: impl Fn(&Constants) -> V) -> Vec<V> {
-        let values: Vec<V> = constants.iter().map(of).collect();
-        match values.first() {
-            Some(first) if values.iter().all(|v| v == first) => vec![*first; self.order.len()],
-            _ => self.order.iter().map(|at| values[at.source as usize]).collect(),
+    fn those(values: &Values<u64>, is: impl Fn(u64) -> bool) -> Valid {
+        match values {
+            Values::Same(value) if is(*value) => Valid::All,
+            Values::Same(_) => Valid::None,
+            Values::Each(values) if values.iter().fold(true, |all, value| all & is(*value)) => Valid::All,
+            Values::Each(values) => {
+                Valid::of(BooleanBuffer::collect_bool(values.len(), |row| is(values[row])))
+            }
+        }
+    }
+
+    fn of(valid: BooleanBuffer) -> Valid {
+        match valid.count_set_bits() {
+            0 => Valid::None,
+            set if set == valid.len() => Valid::All,
+            _ => Valid::Some(NullBuffer::new(valid)),
         }
     }
 }
@@ -168,61 +183,94 @@ impl Gather<'_> {
 /// shared buffer stays in the cache of the processor.
 static ZEROS: LazyLock<Buffer> = LazyLock::new(|| MutableBuffer::from_len_zeroed(8 * STEP_ROWS).into());
 
-fn all_null<T: ArrowPrimitiveType>(rows: usize) -> ArrayRef {
-    if rows > STEP_ROWS {
-        return Arc::new(PrimitiveArray::<T>::new_null(rows));
-    }
-    let values = ScalarBuffer::new(ZEROS.clone(), 0, rows);
-    let nulls = NullBuffer::new(BooleanBuffer::new(ZEROS.clone(), 0, rows));
-    Arc::new(PrimitiveArray::<T>::new(values, Some(nulls)))
+/// The columns of a record batch, in the order of the schema.
+struct Builder<'a> {
+    rows: usize,
+    repeated: &'a mut RepeatedBuffers,
+    columns: Vec<ArrayRef>,
 }
 
-fn nullable<T: ArrowPrimitiveType>(values: ScalarBuffer<T::Native>, valid: BooleanBuffer) -> ArrayRef {
-    let set = valid.count_set_bits();
-    if set == 0 {
-        return all_null::<T>(values.len());
+impl Builder<'_> {
+    fn push(&mut self, column: ArrayRef) {
+        self.columns.push(column);
     }
-    let nulls = (set < values.len()).then(|| NullBuffer::new(valid));
-    Arc::new(PrimitiveArray::<T>::new(values, nulls))
-}
 
-/// The same bits as signed numbers. Nothing is copied.
-fn bits(values: Vec<u64>) -> ScalarBuffer<i64> {
-    let rows = values.len();
-    ScalarBuffer::new(Buffer::from_vec(values), 0, rows)
+    fn buffer<T: ArrowNativeType>(&mut self, values: Values<T>) -> ScalarBuffer<T> {
+        match values {
+            Values::Same(value) => self.repeated.of(self.columns.len(), value, self.rows),
+            Values::Each(values) => values.into(),
+        }
+    }
+
+    fn numbers<T: ArrowPrimitiveType>(&mut self, values: Values<T::Native>) {
+        let values = self.buffer(values);
+        self.push(Arc::new(PrimitiveArray::<T>::new(values, None)));
+    }
+
+    fn names(&mut self, keys: Values<i32>, names: ArrayRef) -> Result<(), ArrowError> {
+        let keys = PrimitiveArray::<Int32Type>::new(self.buffer(keys), None);
+        self.push(Arc::new(DictionaryArray::try_new(keys, names)?));
+        Ok(())
+    }
+
+    fn nulls<T: ArrowPrimitiveType>(&mut self) {
+        let rows = self.rows;
+        if rows > STEP_ROWS {
+            return self.push(Arc::new(PrimitiveArray::<T>::new_null(rows)));
+        }
+        let values = ScalarBuffer::new(ZEROS.clone(), 0, rows);
+        let nulls = NullBuffer::new(BooleanBuffer::new(ZEROS.clone(), 0, rows));
+        self.push(Arc::new(PrimitiveArray::<T>::new(values, Some(nulls))));
+    }
+
+    /// The same bits as signed numbers.
+    fn signed(&mut self, values: Values<u64>, valid: Valid) {
+        let nulls = match valid {
+            Valid::None => return self.nulls::<Int64Type>(),
+            Valid::All => None,
+            Valid::Some(nulls) => Some(nulls),
+        };
+        let values = match values {
+            Values::Same(value) => self.buffer(Values::Same(value as i64)),
+            // Nothing is copied.
+            Values::Each(values) => ScalarBuffer::new(Buffer::from_vec(values), 0, self.rows),
+        };
+        self.push(Arc::new(PrimitiveArray::<Int64Type>::new(values, nulls)));
+    }
+
+    fn ids_where(&mut self, values: Values<u64>, is: impl Fn(u64) -> bool) {
+        let valid = Valid::those(&values, is);
+        self.signed(values, valid);
+    }
+
+    /// Column of the values that few rows have; others are null.
+    fn sparse(&mut self, values: &Sparse<u64>, of: impl Fn(u64) -> Option<i64>) {
+        self.some::<Int64Type>(values, of);
+    }
+
+    /// Column of one of the two numbers in a word. Numbers that no thread and no rank has are null.
+    fn half_word(&mut self, words: &Sparse<u64>, of: impl Fn(u64) -> Option<u32>) {
+        self.some::<Int32Type>(words, |word| of(word).and_then(|half| i32::try_from(half).ok()));
+    }
+
+    fn some<T: ArrowPrimitiveType>(&mut self, values: &Sparse<u64>, of: impl Fn(u64) -> Option<T::Native>) {
+        if values.is_empty() {
+            return self.nulls::<T>();
+        }
+        let mut filled = vec![None; self.rows];
+        values.iter().for_each(|(row, value)| filled[*row] = of(*value));
+        self.push(Arc::new(PrimitiveArray::<T>::from_iter(filled)));
+    }
 }
 
 /// Replaces sizes above the greatest signed number by that: a program that passes an error code as
 /// size would otherwise have a negative one.
-fn at_most_greatest(values: ScalarBuffer<i64>, valid: &BooleanBuffer) -> ScalarBuffer<i64> {
-    if values.iter().fold(0, |all, value| all | value) >= 0 {
-        return values;
+fn at_most_greatest(values: Values<u64>) -> Values<u64> {
+    const GREATEST: u64 = i64::MAX as u64;
+    match values {
+        Values::Each(values) if values.iter().fold(0, |all, value| all | value) <= GREATEST => {
+            Values::Each(values)
+        }
+        values => values.map(|value| value.min(GREATEST)),
     }
-    let valid = valid.iter();
-    values.iter().zip(valid).map(|(v, valid)| if valid && *v < 0 { i64::MAX } else { *v }).collect()
-}
-
-fn ids_where(values: Vec<u64>, is: impl Fn(u64) -> bool) -> ArrayRef {
-    let valid = BooleanBuffer::collect_bool(values.len(), |i| is(values[i]));
-    nullable::<Int64Type>(bits(values), valid)
-}
-
-/// Column of the values that few rows have; others are null.
-fn sparse(rows: usize, values: &Sparse<u64>, of: impl Fn(u64) -> Option<i64>) -> ArrayRef {
-    if values.is_empty() {
-        return all_null::<Int64Type>(rows);
-    }
-    let mut filled = vec![None; rows];
-    values.iter().for_each(|(row, value)| filled[*row] = of(*value));
-    Arc::new(Int64Array::from(filled))
-}
-
-/// Column of one of the two numbers in a word. Numbers that no thread and no rank has are null.
-fn half_word(rows: usize, words: &Sparse<u64>, of: impl Fn(u64) -> Option<u32>) -> ArrayRef {
-    if words.is_empty() {
-        return all_null::<Int32Type>(rows);
-    }
-    let mut filled = vec![None; rows];
-    words.iter().for_each(|(row, word)| filled[*row] = of(*word).and_then(|half| i32::try_from(half).ok()));
-    Arc::new(Int32Array::from(filled))
 }

@@ -5,7 +5,7 @@ use super::sessions::Ticket;
 use super::watermarks::MergeBound;
 use super::{STEP_ROWS, Store};
 use crate::columns::resolve::resolve;
-use crate::columns::{events, side_tables};
+use crate::columns::side_tables;
 use crate::error::Error;
 use miot_trace_store::Table;
 use std::time::Instant;
@@ -143,7 +143,8 @@ impl Store {
             let files = side_tables::files(&new_files, |node| self.catalog.node_name(node))?;
             self.append(Table::Files, files)?;
         }
-        let events = events::record_batch(&mut self.catalog, &mut self.ops, &step.sources, resolved)?;
+        let (catalog, ops) = (&mut self.catalog, &mut self.ops);
+        let events = self.event_columns.record_batch(catalog, ops, &step.sources, resolved)?;
         if let Some(events) = events {
             self.append(Table::Events, events)?;
         }

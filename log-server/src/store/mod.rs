@@ -37,6 +37,7 @@ mod sessions;
 pub mod sink;
 pub mod watermarks;
 
+use crate::columns::events::EventColumns;
 use crate::columns::ops::Ops;
 use crate::columns::side_tables::{self, ProcessRow, ThreadRow};
 use crate::error::Error;
@@ -105,6 +106,7 @@ pub(crate) struct Store {
     queue: Arc<Budget>,
     catalog: Catalog,
     ops: Ops,
+    event_columns: EventColumns,
     merge: Merge<Option<Ticket>>,
     watermarks: Watermarks,
     sessions: Sessions,
@@ -209,6 +211,7 @@ impl Store {
             queue: Arc::clone(&shared.queue),
             catalog,
             ops: Ops::default(),
+            event_columns: EventColumns::default(),
             merge: Merge::new(history.last),
             watermarks,
             sessions: Sessions::default(),

@@ -2,11 +2,12 @@
 
 use super::dictionary::Dictionary;
 use super::{delta, hybrid};
+use crate::repeated_value::RepeatedValue;
 use crate::schema::NameKey;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampNanosecondType};
 use arrow_array::{Array, ArrayRef, StringArray};
-use arrow_buffer::NullBuffer;
+use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
 use arrow_schema::DataType;
 use bytes::Bytes;
 use parquet::basic::{BoundaryOrder, Compression, Encoding, Type, ZstdLevel};
@@ -64,6 +65,7 @@ pub(super) struct Chunk {
     column: ColumnDescPtr,
     has_statistics: bool,
     is_ordered: bool,
+    repeated: RepeatedValue,
     dictionary: Dictionary,
     names: Names,
     /// Pages until the dictionary is tried again.
@@ -129,6 +131,7 @@ impl Chunk {
         Chunk {
             has_statistics: STATISTICS.contains(&name),
             is_ordered: name == ORDERED,
+            repeated: RepeatedValue::default(),
             column,
             dictionary: Dictionary::new(),
             names: Names::default(),
@@ -169,9 +172,19 @@ impl Chunk {
             put_levels(&mut scratch.page, nulls, rows.len());
         }
         let mut range = None;
-        let encoding = match rows.data_type() {
-            DataType::Dictionary(..) => self.put_names(rows, scratch)?,
-            _ => {
+        let repeated = match rows.data_type() {
+            DataType::Dictionary(..) => None,
+            _ => self.repeated_number(rows, nulls),
+        };
+        let repeated = repeated.and_then(|value| Some((value, self.dictionary.index_of(value)?)));
+        let encoding = match (repeated, rows.data_type()) {
+            (Some((value, index)), _) => {
+                range = self.has_statistics.then_some((value, value));
+                put_repeated(&mut scratch.page, index, self.dictionary.values().len(), rows.len());
+                PageEncoding::Indices
+            }
+            (None, DataType::Dictionary(..)) => self.put_names(rows, scratch)?,
+            (None, _) => {
                 let values = numbers(rows, nulls, &mut scratch.values)?;
                 if self.has_statistics {
                     range = self.range_of(values);
@@ -183,10 +196,28 @@ impl Chunk {
         self.write_page(encoding, rows.len(), range, scratch)
     }
 
+    /// Returns the number in all rows, if there is one.
+    fn repeated_number(&mut self, rows: &ArrayRef, nulls: Option<&NullBuffer>) -> Option<u64> {
+        if nulls.is_some() {
+            return None;
+        }
+        if let Some(words) = words(rows) {
+            return self.repeated.is_in(words, size_of::<u64>()).then(|| words.typed_data::<u64>()[0]);
+        }
+        let values = rows.as_primitive_opt::<Int32Type>()?.values();
+        let is_repeated = self.repeated.is_in(values.inner(), size_of::<i32>());
+        is_repeated.then(|| i64::from(values[0]) as u64)
+    }
+
     fn put_names(&mut self, rows: &ArrayRef, scratch: &mut Scratch) -> Result<PageEncoding> {
+        let (keys, names) = keys_and_names(rows).ok_or_else(|| unsupported(rows))?;
+        if self.repeated.is_in(keys.inner(), size_of::<i32>()) {
+            let index = self.names.index_of(names.value(keys[0] as usize))?;
+            put_repeated(&mut scratch.page, index, self.names.texts.len(), keys.len());
+            return Ok(PageEncoding::Indices);
+        }
         let indices = &mut scratch.indices;
         indices.clear();
-        let (keys, names) = keys_and_names(rows).ok_or_else(|| unsupported(rows))?;
         let mut known: Vec<Option<u16>> = vec![None; names.len()];
         for key in keys {
             let key = *key as usize;
@@ -202,12 +233,10 @@ impl Chunk {
 
     fn put_numbers(&mut self, values: &[u64], indices: &mut Vec<u16>, page: &mut Vec<u8>) -> PageEncoding {
         let Some((first, rest)) = values.split_first() else { return PageEncoding::Empty };
-        if rest.iter().all(|value| value == first)
+        if *rest == values[..rest.len()]
             && let Some(index) = self.dictionary.index_of(*first)
         {
-            let width = hybrid::width_of(self.dictionary.values().len() - 1);
-            page.push(width as u8);
-            hybrid::put_run(page, index, values.len(), width);
+            put_repeated(page, index, self.dictionary.values().len(), values.len());
             return PageEncoding::Indices;
         }
         if self.pause > 0 {
@@ -444,7 +473,7 @@ impl Chunk {
 }
 
 /// Returns the keys of a column of names, and the names by key.
-fn keys_and_names(rows: &ArrayRef) -> Option<(&[i32], &StringArray)> {
+fn keys_and_names(rows: &ArrayRef) -> Option<(&ScalarBuffer<i32>, &StringArray)> {
     let array = rows.as_dictionary_opt::<NameKey>()?;
     Some((array.keys().values(), array.values().as_string_opt()?))
 }
@@ -466,6 +495,13 @@ fn put_levels(page: &mut Vec<u8>, nulls: Option<&NullBuffer>, rows: usize) {
     page[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
+/// Appends `rows` times the same index of a dictionary with `distinct` values.
+fn put_repeated(page: &mut Vec<u8>, index: u16, distinct: usize, rows: usize) {
+    let width = hybrid::width_of(distinct.saturating_sub(1));
+    page.push(width as u8);
+    hybrid::put_run(page, index, rows, width);
+}
+
 fn put_indices(page: &mut Vec<u8>, indices: &[u16], distinct: usize) {
     let width = hybrid::width_of(distinct.saturating_sub(1));
     page.push(width as u8);
@@ -474,7 +510,7 @@ fn put_indices(page: &mut Vec<u8>, indices: &[u16], distinct: usize) {
 
 /// Returns the numbers of the rows that are not null, as 64 bits.
 fn numbers<'a>(rows: &'a ArrayRef, nulls: Option<&NullBuffer>, wide: &'a mut Vec<u64>) -> Result<&'a [u64]> {
-    if let Some(words) = words(rows) {
+    if let Some(words) = words(rows).map(Buffer::typed_data) {
         return Ok(match nulls {
             None => words,
             Some(nulls) => only_valid(nulls, wide, |row| words[row]),
@@ -487,12 +523,11 @@ fn numbers<'a>(rows: &'a ArrayRef, nulls: Option<&NullBuffer>, wide: &'a mut Vec
     })
 }
 
-fn words(rows: &ArrayRef) -> Option<&[u64]> {
-    let buffer = match rows.as_primitive_opt::<Int64Type>() {
+fn words(rows: &ArrayRef) -> Option<&Buffer> {
+    Some(match rows.as_primitive_opt::<Int64Type>() {
         Some(array) => array.values().inner(),
         None => rows.as_primitive_opt::<TimestampNanosecondType>()?.values().inner(),
-    };
-    Some(buffer.typed_data())
+    })
 }
 
 fn widen<'a>(values: &[i32], wide: &'a mut Vec<u64>) -> &'a [u64] {

@@ -6,6 +6,7 @@
 
 use super::repeated_value;
 use super::{ALIGNMENT, CHECK, CHECK_TAG, CONTINUATION, PREFIX};
+use crate::repeated_value::RepeatedValue;
 use arrow_array::{Array, RecordBatch};
 use arrow_buffer::{BooleanBuffer, Buffer};
 use arrow_ipc::{
@@ -23,6 +24,8 @@ const PLAIN: [u8; 8] = (-1i64).to_le_bytes();
 /// Encodes batches. Reuses the flatbuffer builder.
 pub(super) struct Encoder {
     flat: FlatBufferBuilder<'static>,
+    /// By column.
+    repeated: Vec<RepeatedValue>,
 }
 
 /// A buffer of the body.
@@ -50,15 +53,16 @@ impl BodyBuffer {
 
 impl Encoder {
     pub(super) fn new() -> Encoder {
-        Encoder { flat: FlatBufferBuilder::new() }
+        Encoder { flat: FlatBufferBuilder::new(), repeated: Vec::new() }
     }
 
     /// Appends the message of a batch with its checksum. After an error `out` is unchanged.
     pub(super) fn encode(&mut self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), ArrowError> {
         let (mut nodes, mut buffers) = (Vec::new(), Vec::new());
-        for column in batch.columns() {
+        self.repeated.resize_with(batch.num_columns(), RepeatedValue::default);
+        for (column, repeated) in batch.columns().iter().zip(&mut self.repeated) {
             nodes.push(FieldNode::new(column.len() as i64, column.null_count() as i64));
-            push_buffers(column.as_ref(), &mut buffers)?;
+            push_buffers(column.as_ref(), repeated, &mut buffers)?;
         }
         let mut at = 0usize;
         let ranges: Vec<arrow_ipc::Buffer> = buffers
@@ -132,9 +136,14 @@ impl Encoder {
 
 /// Appends the buffers of a column in the order of the format: validity, then values, or offsets
 /// and bytes.
-fn push_buffers(column: &dyn Array, buffers: &mut Vec<BodyBuffer>) -> Result<(), ArrowError> {
+fn push_buffers(
+    column: &dyn Array,
+    repeated: &mut RepeatedValue,
+    buffers: &mut Vec<BodyBuffer>,
+) -> Result<(), ArrowError> {
+    let new = &mut RepeatedValue::default();
     let validity = match column.nulls().filter(|n| n.null_count() > 0) {
-        Some(nulls) => body_buffer(aligned(nulls.inner()), 1),
+        Some(nulls) => body_buffer(aligned(nulls.inner()), 1, new),
         None => BodyBuffer::Empty,
     };
     buffers.push(validity);
@@ -146,15 +155,16 @@ fn push_buffers(column: &dyn Array, buffers: &mut Vec<BodyBuffer>) -> Result<(),
     match (key.primitive_width(), data.buffers()) {
         (Some(width), [values, ..]) => {
             let values = values.slice_with_length(data.offset() * width, data.len() * width);
-            buffers.push(body_buffer(values, width));
+            buffers.push(body_buffer(values, width, repeated));
         }
         (None, [offsets, bytes]) if matches!(key, DataType::Utf8 | DataType::Binary) => {
             let offsets = offsets.typed_data::<i32>();
             let offsets = offsets.get(data.offset()..=data.offset() + data.len()).unwrap_or(&[0]);
             let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
             let from_zero: Buffer = offsets.iter().map(|o| o - first).collect();
-            buffers.push(body_buffer(from_zero, 4));
-            buffers.push(body_buffer(bytes.slice_with_length(first as usize, (last - first) as usize), 1));
+            buffers.push(body_buffer(from_zero, 4, new));
+            let bytes = bytes.slice_with_length(first as usize, (last - first) as usize);
+            buffers.push(body_buffer(bytes, 1, new));
         }
         (_, unexpected) => {
             let reason = format!("a column of type {key} with {} buffers", unexpected.len());
@@ -165,11 +175,11 @@ fn push_buffers(column: &dyn Array, buffers: &mut Vec<BodyBuffer>) -> Result<(),
 }
 
 /// Compresses a buffer of one repeated value; others stay as they are.
-fn body_buffer(bytes: Buffer, width: usize) -> BodyBuffer {
+fn body_buffer(bytes: Buffer, width: usize, repeated: &mut RepeatedValue) -> BodyBuffer {
     if bytes.is_empty() {
         return BodyBuffer::Empty;
     }
-    if bytes.len() < COMPRESSED_FROM || bytes[width..] != bytes[..bytes.len() - width] {
+    if bytes.len() < COMPRESSED_FROM || !repeated.is_in(&bytes, width) {
         return BodyBuffer::Plain(bytes);
     }
     let mut value = [0; 8];

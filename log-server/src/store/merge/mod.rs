@@ -15,6 +15,8 @@
 //! are dropped. The ticket of a dropped row is still returned only after the earlier rows of its
 //! stream, so no acknowledgment rests on a copy that is not durable.
 
+mod sort;
+
 use crate::ids::StreamId;
 use miot_proto::batch::{Columns, REFUSED};
 use miot_proto::event::flag;
@@ -201,6 +203,8 @@ pub struct Merge<T> {
     last: RowKey,
     rows: usize,
     entries: usize,
+    /// Buffer of [`sort`].
+    spare: Vec<RowRef>,
 }
 
 impl<T> Merge<T> {
@@ -208,7 +212,7 @@ impl<T> Merge<T> {
     #[must_use]
     pub fn new(last: Option<RowKey>) -> Merge<T> {
         let last = last.unwrap_or(RowKey { time: i64::MIN, stream: StreamId(0), attempt: 0 });
-        Merge { streams: BTreeMap::new(), last, rows: 0, entries: 0 }
+        Merge { streams: BTreeMap::new(), last, rows: 0, entries: 0, spare: Vec::new() }
     }
 
     /// Adds a stream that continues with attempt number `next`. A stream that exists stays
@@ -345,8 +349,7 @@ impl<T> Merge<T> {
             step.order.extend(rows.map(|(time, row)| RowRef { time: *time, source: index as u32, row }));
         }
         // The sources are by stream and attempt number, so a stable sort by time gives the order.
-        // It finds existing runs: with one stream it costs one comparison per row.
-        step.order.sort_by_key(|row| row.time);
+        sort::by_time(&mut step.order, step.sources.len(), &mut self.spare);
         let key = |row: &RowRef| {
             let source = &step.sources[row.source as usize];
             let attempt = source.columns.attempt[row.row as usize];

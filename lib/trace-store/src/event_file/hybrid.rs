@@ -76,10 +76,14 @@ fn run_length(values: &[u16]) -> usize {
 
 fn put_packed(out: &mut Vec<u8>, values: &[u16], width: u32) {
     for group in values.chunks(GROUP) {
-        let word = group
-            .iter()
-            .enumerate()
-            .fold(0u128, |word, (i, value)| word | u128::from(*value) << (i as u32 * width));
-        out.extend_from_slice(&word.to_le_bytes()[..width as usize]);
+        let placed = group.iter().zip(0..).map(|(value, place)| (u64::from(*value), place * width));
+        // Most columns have few distinct numbers: shifts of 128 bits take several times as long.
+        if width * GROUP as u32 <= u64::BITS {
+            let word = placed.fold(0, |word, (value, place)| word | value << place);
+            out.extend_from_slice(&word.to_le_bytes()[..width as usize]);
+        } else {
+            let word = placed.fold(0, |word, (value, place)| word | u128::from(value) << place);
+            out.extend_from_slice(&word.to_le_bytes()[..width as usize]);
+        }
     }
 }

@@ -197,6 +197,14 @@ impl LiveWriter {
         Ok(writer)
     }
 
+    /// Uses the buffers of the writer of an earlier stream, which has nothing left to write.
+    pub(crate) fn reuse_buffers_of(&mut self, earlier: LiveWriter) {
+        let LiveWriter { mut encoded, direct, .. } = earlier;
+        encoded.clear();
+        encoded.extend_from_slice(&self.encoded);
+        (self.encoded, self.direct) = (encoded, direct);
+    }
+
     /// Encodes a batch, which must have the columns of the table. Nothing is written to the file.
     ///
     /// # Errors

@@ -1,7 +1,9 @@
-//! The thread that seals and removes parts while the writer continues. It also encodes the events
-//! of the live part, see [`crate::seal::early`].
+//! Two threads that work while the writer continues. One encodes the events of the live part, see
+//! [`crate::seal::early`]; the other seals and removes parts. The end of a part waits for the disk
+//! several times. With one thread for both, more events of the next part would arrive meanwhile
+//! than may wait for it.
 
-#![expect(clippy::disallowed_types, reason = "stop flag and backlog of the sealing thread")]
+#![expect(clippy::disallowed_types, reason = "stop flag of the threads")]
 
 use crate::carried::RemovedParts;
 use crate::error::Error;
@@ -10,18 +12,49 @@ use crate::retain::{RetainRequest, retain};
 use crate::seal::early::{EarlyEvents, NewEvents};
 use crate::seal::{SealRequest, Sealed, seal};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Time until a part that could not be sealed is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// Maximum number of committed events that wait for the thread: about 64 MiB. Those beyond are read
-/// from the live stream later.
+/// Number of committed events that may wait for the encoding thread. With more, the writer waits:
+/// few events are encoded while they are in the cache of the processor, and take less memory.
+const BACKLOG: usize = 1 << 17;
+/// Maximum time for which the writer waits at a commit.
+const MAX_WAIT: Duration = Duration::from_millis(20);
+/// Maximum number of committed events that wait for the encoding thread: about 64 MiB. Those beyond
+/// are read from the live stream later.
 const MAX_BACKLOG: usize = 1 << 19;
+
+/// Number of events that wait for the encoding thread.
+#[derive(Debug, Default)]
+struct Backlog {
+    rows: Mutex<usize>,
+    less: Condvar,
+}
+
+impl Backlog {
+    /// Waits until no more than [`BACKLOG`] events wait, but not long. Adds `rows` unless too many
+    /// wait even then.
+    fn try_add(&self, rows: usize) -> bool {
+        let waiting = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |waiting: &mut usize| *waiting > 0 && *waiting + rows > BACKLOG;
+        let result = self.less.wait_timeout_while(waiting, MAX_WAIT, is_full);
+        let (mut waiting, _) = result.unwrap_or_else(PoisonError::into_inner);
+        let fits = *waiting == 0 || *waiting + rows <= MAX_BACKLOG;
+        *waiting += if fits { rows } else { 0 };
+        fits
+    }
+
+    fn remove(&self, rows: usize) {
+        *self.rows.lock().unwrap_or_else(PoisonError::into_inner) -= rows;
+        self.less.notify_one();
+    }
+}
 
 #[derive(Debug)]
 enum Work {
@@ -36,30 +69,43 @@ enum Outcome {
     Retain(Result<Option<RemovedParts>, Error>),
 }
 
-/// State of the thread.
-struct SealingThread {
+/// Work for the sealing thread: what the encoding thread does not do itself.
+enum SealWork {
+    Seal(SealRequest, Option<Box<EarlyEvents>>),
+    Retain(RetainRequest),
+}
+
+/// State of the encoding thread.
+struct EncodingThread {
     layout: Layout,
     stop: Arc<AtomicBool>,
-    backlog: Arc<AtomicUsize>,
+    backlog: Arc<Backlog>,
     early: Option<EarlyEvents>,
     /// Part whose events could not be encoded early.
     given_up: Option<u64>,
+    sealing: Sender<SealWork>,
 }
 
-impl SealingThread {
-    fn run(&mut self, work: Work) -> Option<Outcome> {
-        match work {
-            Work::Encode(events) => {
-                let rows = events.rows();
-                self.encode(events);
-                self.backlog.fetch_sub(rows, Ordering::Relaxed);
-                None
+impl EncodingThread {
+    /// Runs until the writer, or the sealing thread, has ended.
+    fn run(mut self, works: Receiver<Work>) {
+        for work in works {
+            let passed_on = match work {
+                Work::Encode(events) => {
+                    let rows = events.rows();
+                    self.encode(events);
+                    self.backlog.remove(rows);
+                    continue;
+                }
+                Work::Seal(request) => {
+                    let early = self.early.take_if(|early| early.part() == request.part);
+                    SealWork::Seal(request, early.map(Box::new))
+                }
+                Work::Retain(request) => SealWork::Retain(request),
+            };
+            if self.sealing.send(passed_on).is_err() {
+                return;
             }
-            Work::Seal(request) => {
-                let sealed = seal(&self.layout, request, self.early.take(), &self.stop);
-                Some(Outcome::Seal(request, sealed))
-            }
-            Work::Retain(request) => Some(Outcome::Retain(retain(&self.layout, &request, &self.stop))),
         }
     }
 
@@ -85,13 +131,12 @@ impl SealingThread {
     }
 }
 
-/// Seals parts in order of the requests, in one thread.
+/// Seals parts in order of the requests.
 #[derive(Debug)]
 pub(crate) struct Sealer {
     layout: Layout,
     stop: Arc<AtomicBool>,
-    /// Number of events that wait for the thread.
-    backlog: Arc<AtomicUsize>,
+    backlog: Arc<Backlog>,
     worker: Option<Worker>,
     underway: BTreeMap<u64, SealRequest>,
     failed: BTreeMap<u64, SealRequest>,
@@ -108,7 +153,7 @@ pub(crate) struct Sealer {
 struct Worker {
     work: Sender<Work>,
     done: Receiver<Outcome>,
-    thread: JoinHandle<()>,
+    threads: [JoinHandle<()>; 2],
 }
 
 impl Sealer {
@@ -116,7 +161,7 @@ impl Sealer {
         Sealer {
             layout,
             stop: Arc::new(AtomicBool::new(false)),
-            backlog: Arc::new(AtomicUsize::new(0)),
+            backlog: Arc::default(),
             worker: None,
             underway: BTreeMap::new(),
             failed: BTreeMap::new(),
@@ -133,16 +178,14 @@ impl Sealer {
     /// Passes committed events of the live part on. If too many wait already, or the thread cannot
     /// be started, they are read from the live stream later.
     pub(crate) fn encode(&mut self, mut events: NewEvents) {
-        let backlog = self.backlog.load(Ordering::Relaxed);
-        if backlog > 0 && backlog + events.rows() > MAX_BACKLOG {
-            events.events.clear();
-            events.end = events.begin;
-        }
         if self.worker.is_none() {
             self.worker = self.start().ok();
         }
         let Some(worker) = &self.worker else { return };
-        self.backlog.fetch_add(events.rows(), Ordering::Relaxed);
+        if !self.backlog.try_add(events.rows()) {
+            events.events.clear();
+            events.end = events.begin;
+        }
         if worker.work.send(Work::Encode(events)).is_err() {
             self.worker = None;
         }
@@ -275,40 +318,50 @@ impl Sealer {
         self.error = Some(Error::Seal { part: request.part, source: Box::new(error) });
     }
 
-    fn start(&self) -> Result<Worker, Error> {
+    fn start(&mut self) -> Result<Worker, Error> {
         let (work, requests) = channel::<Work>();
+        let (sealing, of_encoding) = channel::<SealWork>();
         let (report, done) = channel();
-        self.backlog.store(0, Ordering::Relaxed);
-        let mut state = SealingThread {
+        self.backlog = Arc::default();
+        let encoding = EncodingThread {
             layout: self.layout.clone(),
             stop: Arc::clone(&self.stop),
             backlog: Arc::clone(&self.backlog),
             early: None,
             given_up: None,
+            sealing,
         };
-        let thread = Builder::new()
-            .name("miot-seal".to_owned())
-            .spawn(move || {
-                for request in requests {
-                    if let Some(outcome) = state.run(request)
-                        && report.send(outcome).is_err()
-                    {
-                        break;
+        let (layout, stop) = (self.layout.clone(), Arc::clone(&self.stop));
+        let seal = move || {
+            for work in of_encoding {
+                let outcome = match work {
+                    SealWork::Seal(request, early) => {
+                        let early = early.map(|early| *early);
+                        Outcome::Seal(request, seal(&layout, request, early, &stop))
                     }
+                    SealWork::Retain(request) => Outcome::Retain(retain(&layout, &request, &stop)),
+                };
+                if report.send(outcome).is_err() {
+                    break;
                 }
-            })
-            .map_err(Error::io("start a thread for", self.layout.root()))?;
-        Ok(Worker { work, done, thread })
+            }
+        };
+        let failed = Error::io("start a thread for", self.layout.root());
+        let start =
+            |name: &str, run: Box<dyn FnOnce() + Send>| Builder::new().name(name.to_owned()).spawn(run);
+        let threads = start("miot-seal", Box::new(seal))
+            .and_then(|seal| Ok([start("miot-encode", Box::new(move || encoding.run(requests)))?, seal]));
+        Ok(Worker { work, done, threads: threads.map_err(failed)? })
     }
 }
 
 impl Drop for Sealer {
-    /// Stops the thread. A part that is being sealed stays live.
+    /// Stops the threads. A part that is being sealed stays live.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(Worker { work, done, thread }) = self.worker.take() {
+        if let Some(Worker { work, done, threads }) = self.worker.take() {
             drop((work, done));
-            let _ = thread.join();
+            threads.into_iter().for_each(|thread| drop(thread.join()));
         }
     }
 }

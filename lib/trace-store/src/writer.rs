@@ -459,7 +459,9 @@ impl Writer {
         if self.begun.is_none() && when_empty == WhenEmpty::Keep {
             return Ok(());
         }
-        self.live = streams(&self.layout, self.part + 1)?;
+        let live = streams(&self.layout, self.part + 1)?;
+        let old = std::mem::replace(&mut self.live, live);
+        self.live.iter_mut().zip(old).for_each(|(new, old)| new.reuse_buffers_of(old));
         if self.unsealed.rows() > 0 {
             self.encode_early();
         }

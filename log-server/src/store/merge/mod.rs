@@ -299,24 +299,30 @@ impl<T> Merge<T> {
         let limited = self.limited_bound(bound, limit);
         step.more = limited != bound;
         self.take(limited, &mut step);
-        if step.more && step.order.is_empty() {
-            // More rows than the limit have the same time.
-            self.take(bound, &mut step);
-            step.more = false;
-        }
         self.sort(&mut step);
         step
     }
 
-    /// Returns a time bound, at most `bound`, before which there are about `limit` rows.
+    /// Returns a time bound, at most `bound`, before which there are about `limit` rows: at least a
+    /// quarter, because a step costs as much as thousands of rows.
     fn limited_bound(&self, bound: Option<i64>, limit: usize) -> Option<i64> {
         if self.rows <= limit {
             return bound;
         }
         let busy = self.streams.values().filter(|queue| queue.rows > 0).count();
-        let share = (limit / busy.max(1)).max(1);
-        let bounds = self.streams.values().filter_map(|queue| queue.time_of(share));
-        bounds.chain(bound).min()
+        // Rows that each stream may have before the bound. If few streams have most of the rows, it
+        // must be more than an equal share.
+        let mut share = (limit / busy.max(1)).max(1);
+        loop {
+            let bounds = self.streams.values().filter_map(|queue| queue.time_of(share));
+            let limited = bounds.chain(bound).min();
+            let Some(time) = limited.filter(|_| limited != bound) else { return bound };
+            let rows: usize = self.streams.values().map(|queue| queue.rows_before(time)).sum();
+            if rows >= (limit / 4).max(1) {
+                return limited;
+            }
+            share *= 2;
+        }
     }
 
     /// Moves the rows before `bound`, and what follows from them, from the queues to `step`.
@@ -422,6 +428,21 @@ impl<T> StreamQueue<T> {
             }
         }
         None
+    }
+
+    /// Number of waiting rows before a time.
+    fn rows_before(&self, time: i64) -> usize {
+        let mut rows = 0;
+        for entry in &self.queue {
+            if let EntryKind::Rows { columns, start, .. } = &entry.kind {
+                let waiting = &columns.time[*start..];
+                if waiting.last().is_some_and(|last| *last >= time) {
+                    return rows + waiting.partition_point(|waiting| *waiting < time);
+                }
+                rows += waiting.len();
+            }
+        }
+        rows
     }
 }
 

@@ -429,3 +429,27 @@ fn invalid_ranges_are_not_lost_twice() {
     }
     assert_eq!((out.rows().len(), out.tickets.len()), (1, 4));
 }
+
+/// Also if one stream has most of the rows.
+#[test]
+fn steps_have_about_as_many_rows_as_the_limit() {
+    let rows = |count: u64, distance: i64| (0..count).map(|n| (n, n as i64 * distance)).collect::<Vec<_>>();
+    let mut merge = Merge::new(None);
+    merge.push(StreamId(1), 0, batch(&rows(60_000, 1)), 0);
+    for id in 2..300 {
+        merge.push(StreamId(id), 0, batch(&rows(20, 3000)), 0);
+    }
+    let (mut expected, mut last) = (merge.rows(), i64::MIN);
+    loop {
+        let step = merge.step(None, 1000);
+        let found = step.order.len();
+        assert!(found <= 2000 && (found >= 250 || !step.more), "{found} rows");
+        assert!(step.late == 0 && step.order.iter().all(|row| row.time >= last));
+        last = step.order.last().unwrap().time;
+        expected -= found;
+        if !step.more {
+            break;
+        }
+    }
+    assert_eq!((expected, merge.rows()), (0, 0));
+}

@@ -11,6 +11,8 @@ capitals), overridden by options. All keys of the file, with their defaults:
     dir = \"/dev/shm/miot\"        # or $MIOT_DIR; programs look there
     node = \"...\"                 # the host name
     server = \"localhost:4747\"    # the log-server
+    servers = []                 # several, [\"a:4747\", \"b:4747\"], instead
+    fail_over_after = \"0s\"       # \"10m\": then to the next of several; 0: never
     http = \"127.0.0.1:4749\"      # metrics and health; \"off\" for none
     allow_insecure = false       # true: another machine, without TLS
     tls_certificate = \"...\"      # PEM files (`miot pki`), all three or
@@ -100,10 +102,10 @@ pub struct Flags {
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Address of the log-server
-    #[arg(long, value_name = "HOST:PORT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub server: Option<String>,
+    #[allow(missing_docs, reason = "the help would show it")]
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub servers: Servers,
     /// Address and port for metrics and health over HTTP, or off [default: 127.0.0.1:4749, if it is
     /// free]
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -154,6 +156,31 @@ pub struct Flags {
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub hand_over: bool,
+}
+
+/// Addresses of log-servers given as options.
+#[derive(clap::Args, Debug)]
+pub struct Servers {
+    /// Address of the log-server. Several: repeat it, or separate them by commas
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    pub server: Vec<String>,
+}
+
+impl Serialize for Servers {
+    /// As the keys `server` and `servers` of the configuration.
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap as _;
+        let mut map = serializer.serialize_map(None)?;
+        match self.server.as_slice() {
+            [] => {}
+            [one] => {
+                map.serialize_entry("server", one)?;
+                map.serialize_entry("servers", &[(); 0])?;
+            }
+            several => map.serialize_entry("servers", several)?,
+        }
+        map.end()
+    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use crate::error::Error;
 use crate::facts::ShippedTotals;
 use crate::pace::CurrentPace;
 use crate::report::{CommandHandler, Reporter, pages};
+use crate::servers::{Assignment, Members, OpenedSpools, ServerSet, SpoolDirs, Spools, preference};
 use crate::ship::{NodeServices, Peer, Tcp, ship};
-use crate::spool::{Outbox, Reader, RecoveredSpool, Spool, Writer};
+use crate::spool::{Outbox, Reader, RecoveredSpool, Writer};
 use crate::survey::Survey;
 use crate::sweeper::{Predecessor, SweepTotals};
 use futures_core::future::BoxFuture;
@@ -19,6 +20,7 @@ use miot_tls::{Role, TlsClient};
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+pub(crate) use sweeper_thread::Switcher;
 use sweeper_thread::{StopMode, SweeperSetup, SweeperThread};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -32,8 +34,7 @@ pub struct LogClient {
     directory: MiotDirectory,
     calibration: Calibration,
     boot: u128,
-    spool: Spool,
-    recovered: RecoveredSpool,
+    opened: OpenedSpools,
     liveness: Liveness,
     started: Instant,
 }
@@ -75,9 +76,6 @@ pub struct RunSummary {
     pub seconds: f64,
 }
 
-/// Name of the spool in the MIOT directory.
-const SPOOL: &str = "spool";
-
 /// A recovered watermark that is further ahead of the wall clock than this was set before the clock
 /// was set back. Keeping it would give all events until then one time; without it they are late,
 /// and the log-server marks them.
@@ -103,19 +101,19 @@ impl LogClient {
         // Producers compare durations in ticks from their first request on.
         let tsc_hz = if config.min_duration.is_zero() { 0 } else { calibration.finish().tsc_hz() };
         let directory = MiotDirectory::prepare(&config, tsc_hz)?;
-        let dir = config.spool_dir.clone().unwrap_or_else(|| config.dir.join(SPOOL));
-        let (spool, recovered) = Spool::open(&dir, config.spool_bytes, config.spool_full, &config.node, boot)
-            .inspect_err(|_| directory.control().close())?;
-        if recovered.messages > 0 {
+        let preferred = preference(&config.node, &config.members());
+        let opened =
+            SpoolDirs::open(&config, boot, &preferred).inspect_err(|_| directory.control().close())?;
+        if opened.recovered.messages > 0 {
             tracing::info!(
-                messages = recovered.messages,
-                dir = %dir.display(),
+                messages = opened.recovered.messages,
+                dir = %opened.spools.current().spool.path().display(),
                 "recovered messages that an earlier log-client did not deliver"
             );
         }
         let tls = tls.map(Arc::new);
         let (liveness, started) = (Liveness::default(), Instant::now());
-        Ok(LogClient { calibration, tls, directory, config, boot, spool, recovered, liveness, started })
+        Ok(LogClient { calibration, tls, directory, config, boot, opened, liveness, started })
     }
 
     /// Registers the sweeper with a watchdog.
@@ -157,18 +155,19 @@ impl LogClient {
     }
 
     async fn run_until(self, shutdown: BoxFuture<'_, ()>) -> Result<RunSummary, Error> {
-        let LogClient { config, tls, directory, calibration, boot, spool, recovered, liveness, started } =
-            self;
-        let spool = Arc::new(spool);
+        let LogClient { config, tls, directory, calibration, boot, opened, liveness, started } = self;
+        let OpenedSpools { spools, recovered, dirs } = opened;
+        let spools = Arc::new(spools);
         let predecessor = recovered.predecessor();
         let survey = Arc::new(Mutex::new(Survey::default()));
         let control = Arc::clone(directory.control());
         let commands = CommandHandler::new(Arc::clone(&control), Arc::clone(&survey));
         let pace = CurrentPace::new(Arc::clone(&control));
-        let reporter = Arc::new(Reporter::new(&config, control, Arc::clone(&spool), Arc::clone(&survey)));
+        let reporter = Arc::new(Reporter::new(&config, control, Arc::clone(&spools), Arc::clone(&survey)));
         // HTTP is served as long as this set lives.
         let _http = serve_http(&config, &reporter).await?;
 
+        let spool = spools.current().spool;
         let outbox = Outbox::new(Writer::new(Arc::clone(&spool), predecessor.watermark));
         let setup = SweeperSetup {
             directory,
@@ -183,8 +182,24 @@ impl LogClient {
         let clock = sweeper.clock().await?;
         let peer = Peer::new(&config, tls);
         let services = NodeServices { reporter, commands, pace };
-        let reader = Reader::new(Arc::clone(&spool));
-        let mut shipping = Box::pin(ship(Tcp::new(peer.clone()), &peer, reader, clock, Some(services)));
+        let mut shipping: BoxFuture<'_, Result<(), Error>> = match &dirs {
+            None => {
+                let reader = Reader::new(spool);
+                Box::pin(ship(Tcp::new(peer.clone()), &peer, reader, clock, Some(services)))
+            }
+            Some(dirs) => {
+                let members = Arc::new(Members::new(preference(&config.node, &config.members())));
+                let (after, dirs) = (config.fail_over_after, dirs.clone());
+                let set = ServerSet {
+                    members: Arc::clone(&members),
+                    dirs,
+                    fail_over_after: (!after.is_zero()).then_some(after),
+                };
+                let (peer, spools) = (peer.clone().of_set(members), Arc::clone(&spools));
+                let switcher = sweeper.switcher();
+                Box::pin(Assignment { set, spools, peer, clock, services, switcher }.run())
+            }
+        };
 
         let early_end = tokio::select! {
             result = &mut shipping => Some(result),
@@ -195,13 +210,16 @@ impl LogClient {
         match early_end {
             Some(result) => result?,
             None if hands_over => {}
-            None => deliver_rest(&mut shipping, &spool, config.stop).await?,
+            None => deliver_rest(&mut shipping, &spools, config.stop).await?,
         }
         sweeper.abandon();
         drop(shipping);
         let (totals, shipped) = sweeper.result().await?;
-        spool.clear();
-        let summary = RunSummary::new(totals, shipped, &spool, started.elapsed());
+        let delivered = spools.clear();
+        let summary = RunSummary::new(totals, shipped, &spools, started.elapsed());
+        if let Some(dirs) = &dirs {
+            delivered.into_iter().for_each(|number| dirs.remove(number));
+        }
         summary.log_leftovers(config.hand_over);
         Ok(summary)
     }
@@ -221,13 +239,13 @@ async fn serve_http(config: &Config, reporter: &Arc<Reporter>) -> Result<JoinSet
 /// Ships until everything is acknowledged, for at most `at_most`.
 async fn deliver_rest(
     shipping: impl Future<Output = Result<(), Error>>,
-    spool: &Spool,
+    spools: &Spools,
     at_most: Duration,
 ) -> Result<(), Error> {
     let Ok(result) = timeout(at_most, shipping).await else {
         tracing::error!(
-            messages = spool.left(),
-            dir = %spool.path().display(),
+            messages = spools.left(),
+            dir = %spools.current().spool.path().display(),
             "messages not acknowledged within the time for a clean stop; the next log-client delivers them"
         );
         return Ok(());
@@ -246,7 +264,7 @@ impl RecoveredSpool {
 }
 
 impl RunSummary {
-    fn new(totals: SweepTotals, shipped: ShippedTotals, spool: &Spool, took: Duration) -> RunSummary {
+    fn new(totals: SweepTotals, shipped: ShippedTotals, spools: &Spools, took: Duration) -> RunSummary {
         RunSummary {
             events: shipped.events,
             bytes: shipped.bytes,
@@ -259,8 +277,8 @@ impl RunSummary {
             unknown: totals.unknown,
             other_version: totals.other_version,
             clamped: totals.clamped,
-            undelivered: spool.left(),
-            given_up: spool.given_up(),
+            undelivered: spools.left(),
+            given_up: spools.given_up(),
             left_in_lanes: totals.left,
             seconds: took.as_secs_f64(),
         }

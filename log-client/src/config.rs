@@ -34,6 +34,17 @@ pub struct Config {
     pub node: String,
     /// The log-server, `host:port`. Default: `localhost:4747`.
     pub server: String,
+    /// Several log-servers, `host:port` each; they take precedence over `server`. Each node has one
+    /// of them, by a hash of its name; each gets its share of the nodes. A text may separate them
+    /// by commas. Default: none.
+    #[serde(deserialize_with = "server_list")]
+    pub servers: Vec<String>,
+    /// Time without a connection after which new records go to the next of several log-servers, and
+    /// time for which the preferred one must answer before they return to it. Records that the
+    /// first one has not acknowledged wait for it. Default: 0, a node waits for its log-server;
+    /// minimum otherwise: 1 s.
+    #[serde(with = "units::duration")]
+    pub fail_over_after: Duration,
     /// Address and port for metrics and health; `off` for none. HTTP is not encrypted, so an
     /// address that other machines can reach requires `allow_insecure`. The log-server reports the
     /// same figures. Default: `127.0.0.1:4749`, if it is free.
@@ -110,7 +121,7 @@ pub struct Config {
     /// Policy for a full spool: `keep-oldest` stops reading the lanes, so that `when_full` decides;
     /// `keep-newest` drops the oldest events of the spool. Default: `keep-oldest`.
     pub spool_full: SpoolFull,
-    /// Maximum size of the spool in bytes. Definitions and ends of processes and threads, some
+    /// Maximum size of the spool in bytes; with several log-servers, of the spool for each. Definitions and ends of processes and threads, some
     /// hundred bytes each, are added even if it is full.
     ///
     /// Default: 64 MiB, minimum: 16 MiB, the maximum size of a frame.
@@ -165,6 +176,8 @@ impl Default for Config {
                 .map_or_else(|| DEFAULT_DIR.into(), PathBuf::from),
             node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             server: format!("localhost:{DEFAULT_PORT}"),
+            servers: Vec::new(),
+            fail_over_after: Duration::ZERO,
             http: None,
             allow_insecure: false,
             tls_certificate: None,
@@ -236,19 +249,28 @@ impl Config {
     }
 
     fn check_connection(&self) -> Result<(), Error> {
-        let Some((host, _)) = self
-            .server
-            .rsplit_once(':')
-            .filter(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-        else {
-            return invalid("server", format!("`{}` is not of the form host:port", self.server));
-        };
-        if self.tls()?.is_none() && !self.allow_insecure && !is_loopback(host) {
-            let reason = format!(
-                "{host} is another machine, and without TLS the connection is neither encrypted nor authenticated: \
-                 create certificates with `miot pki`, or set `allow_insecure = true` on a trusted network"
-            );
-            return invalid("server", reason);
+        let key = if self.servers.is_empty() { "server" } else { "servers" };
+        let members = self.members();
+        for (index, server) in members.iter().enumerate() {
+            let Some((host, _)) = server
+                .rsplit_once(':')
+                .filter(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+            else {
+                return invalid(key, format!("`{server}` is not of the form host:port"));
+            };
+            if members[..index].contains(server) {
+                return invalid(key, format!("{server} is there twice"));
+            }
+            if self.tls()?.is_none() && !self.allow_insecure && !is_loopback(host) {
+                let reason = format!(
+                    "{host} is another machine, and without TLS the connection is neither encrypted nor authenticated: \
+                     create certificates with `miot pki`, or set `allow_insecure = true` on a trusted network"
+                );
+                return invalid(key, reason);
+            }
+        }
+        if !self.fail_over_after.is_zero() && self.fail_over_after < Duration::from_secs(1) {
+            return invalid("fail_over_after", "at least 1s, or 0 for never".into());
         }
         if let Some(http) = &self.http {
             let checked = miot_daemon::http::check(http, None, self.allow_insecure);
@@ -322,6 +344,12 @@ impl Config {
         exclusion_list(&self.exclude_programs, &users).ok_or_else(too_long)
     }
 
+    /// Addresses of the log-servers: one, or several.
+    #[must_use]
+    pub fn members(&self) -> Vec<String> {
+        if self.servers.is_empty() { vec![self.server.clone()] } else { self.servers.clone() }
+    }
+
     /// The TLS files; `None` without TLS.
     ///
     /// # Errors
@@ -389,6 +417,21 @@ impl Config {
     }
 }
 
+/// A list of addresses, or a text with commas.
+fn server_list<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a list of addresses, or a text such as \"a:4747,b:4747\"")]
+    enum Addresses {
+        List(Vec<String>),
+        Text(String),
+    }
+    let list = match Addresses::deserialize(deserializer)? {
+        Addresses::List(list) => list,
+        Addresses::Text(text) => text.split(',').map(|address| address.trim().to_owned()).collect(),
+    };
+    Ok(list.into_iter().filter(|address| !address.is_empty()).collect())
+}
+
 fn invalid<T>(key: &'static str, reason: String) -> Result<T, Error> {
     Err(Error::Setting { key, reason })
 }
@@ -418,6 +461,8 @@ mod tests {
             spool_full: SpoolFull::KeepNewest,
             exclude_programs: vec!["sshd".into(), "/opt/a b\"c\\d".into()],
             exclude_users: vec!["root".into(), "4711".into()],
+            servers: vec!["localhost:1".into(), "localhost:2".into()],
+            fail_over_after: Duration::from_secs(600),
             ..Config::default()
         };
         std::fs::write(&file, config.to_toml()).unwrap();
@@ -435,6 +480,9 @@ mod tests {
         assert!(with(|c| c.lane_slots = 65_536).contains("lane_slots_max"));
         assert!(with(|c| c.server = "nowhere".into()).contains("host:port"));
         assert!(with(|c| c.server = "logs.example.org:4747".into()).contains("allow_insecure"));
+        assert!(with(|c| c.servers = vec!["localhost:1".into(), "b".into()]).contains("setting `servers`"));
+        assert!(with(|c| c.servers = vec!["localhost:1".into(); 2]).contains("twice"));
+        assert!(with(|c| c.fail_over_after = Duration::from_millis(1)).contains("fail_over_after"));
         assert!(with(|c| c.tls_key = Some("/key".into())).contains("`tls_certificate` is missing"));
         assert!(
             with(|c| (c.flight_recorder, c.when_full) = (true, WhenFull::Wait)).contains("overwrite-oldest")

@@ -63,6 +63,12 @@ pub enum Error {
         /// Reason given by the log-server.
         reason: String,
     },
+    /// Two log-servers of the configuration cannot be in one set.
+    #[error("setting `servers`: {reason}")]
+    Set {
+        /// Which ones, and why.
+        reason: String,
+    },
     /// The system refused something that a log-client cannot do without.
     #[error("{what}: {source}")]
     System {

@@ -1,7 +1,7 @@
 //! Facts that sweeps establish, in the form in which they pass to the spool.
 
 use miot_proto::batch::Columns;
-use miot_proto::wire::{DeviceSample, Process, ProcessKey, ProcessLoss, Stream, StreamEnd};
+use miot_proto::wire::{DeviceSample, Process, ProcessKey, ProcessLoss, Resume, Stream, StreamEnd};
 
 /// One fact.
 #[derive(Debug)]
@@ -15,6 +15,9 @@ pub(crate) enum Fact<'a> {
     ///
     /// `after`: see [`miot_proto::wire::Message::Batch`].
     Batch { stream: u32, after: u64, columns: &'a Columns },
+    /// A process or stream continues here whose earlier records went to another log-server; follows
+    /// its definition.
+    Resume(Resume),
     /// A stream ended.
     StreamEnd(StreamEnd),
     /// A process ended; all its streams have ended before.

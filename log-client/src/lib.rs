@@ -22,6 +22,7 @@
 //! | `facts`, `survey` | data that the sweeper passes to shipping and to reporting |
 //! | `report` | status reports to the log-server; commands from the log-server |
 //! | `spool` | unacknowledged messages, in files that survive the log-client |
+//! | [`servers`] | several log-servers: which one gets new records, and when that changes |
 //! | `ship` | connection, transmission and retransmission |
 //!
 //! Guarantees: no byte of a segment can crash, block or stall the log-client. Events that a process
@@ -43,6 +44,7 @@ pub mod in_flight;
 mod pace;
 mod report;
 mod segment;
+pub mod servers;
 mod ship;
 mod spool;
 mod survey;

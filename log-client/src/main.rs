@@ -59,9 +59,9 @@ fn run(options: &Options) -> Result<(), Failure<Error>> {
         let mut user = signal(SignalKind::user_defined1()).map_err(system("cannot watch signals"))?;
         let mut watchdog = Watchdog::from_env();
         let client = LogClient::prepare(config.clone()).map_err(setup)?.watched_by(&mut watchdog);
-        tracing::info!(dir = %config.dir.display(), node = config.node, server = config.server, "recording");
+        tracing::info!(dir = %config.dir.display(), node = config.node, servers = config.members().join(","), "recording");
         let (control, tls) = (client.control(), client.tls());
-        notify::ready(&format!("recording on {} for {}", config.node, config.server));
+        notify::ready(&format!("recording on {} for {}", config.node, config.members().join(", ")));
         let end = options.end;
         let stop = async {
             if !end {
@@ -90,7 +90,7 @@ fn run(options: &Options) -> Result<(), Failure<Error>> {
             }
         };
         let summary = summary.map_err(|error| match error {
-            Error::Refused { .. } => (3, error),
+            Error::Refused { .. } | Error::Set { .. } => (3, error),
             error => (1, error),
         })?;
         tracing::info!(

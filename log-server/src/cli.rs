@@ -13,6 +13,7 @@ capitals), overridden by options. All keys of the file, with their defaults:
     # http = \"127.0.0.1:4748\"        # metrics, health, status; \"off\": none
     trace = \"/var/lib/miot/trace\"    # created if it does not exist, continued if it does
     partition = 0                    # of several log-servers: 0 to 1023, each another one
+    cluster = \"\"                     # of several log-servers: name, the same for all
     # user = \"miot\"                  # user to switch to when started as root, once it listens
     # tls_certificate = \"FILE\"       # PEM files (`miot pki`), all three or none: encrypt, and
     # tls_key = \"FILE\"               # serve only peers with a certificate of the authority; read
@@ -100,6 +101,10 @@ pub struct Flags {
     #[arg(long, value_name = "NUMBER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<u16>,
+    /// Name of the cluster, of several log-servers the same
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// Listen on an address that other machines can reach, without encryption and authentication
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -119,6 +119,11 @@ pub(crate) enum Refusal {
          acknowledged events are kept, all others stay at the node"
     )]
     Streams { what: &'static str, limit: usize },
+    #[error(
+        "`servers` of this node has {address} beside this log-server, but {conflict}; nothing is stored until this is \
+         repaired, all events stay at the node"
+    )]
+    Set { address: String, conflict: String },
     #[error("{0}")]
     Rule(&'static str),
     #[error("subscription: {0}")]

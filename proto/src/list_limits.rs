@@ -1,11 +1,12 @@
 //! Limits of the lists in messages. A list is counted before memory is reserved for it: in memory,
 //! some elements take sixteen times their size on the wire.
 
-use crate::wire::{MAX_DEVICES, MAX_RANGES};
+use crate::wire::{MAX_DEVICES, MAX_MEMBERS, MAX_RANGES};
 
 /// Tags of the messages that contain such a list.
 const GIVEN_UP: u8 = 16;
 const DEVICES: u8 = 23;
+const MEMBERS: u8 = 27;
 
 /// A list in a message is longer than its limit.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,6 +40,10 @@ pub(crate) fn check(payload: &[u8]) -> Result<(), ListTooLong> {
         DEVICES => {
             let fields = postcard::take_from_bytes::<(u64, u128, u64, i64, u64, u64)>(fields);
             ("devices in a sample", MAX_DEVICES, fields.map(|((.., found), _)| found))
+        }
+        MEMBERS => {
+            let found = postcard::take_from_bytes::<u64>(fields);
+            ("log-servers of a set", MAX_MEMBERS, found.map(|(found, _)| found))
         }
         _ => return Ok(()),
     };

@@ -88,6 +88,13 @@ pub struct ServerStatus {
     pub upload: Option<UploadStatus>,
     /// Losses of all nodes since the start.
     pub losses: Losses,
+    /// Name of the cluster; empty if it has none.
+    pub cluster: String,
+    /// Partition of the ids of its trace.
+    pub partition: u16,
+    /// All events that completed before this time are in the trace; later ones are marked late.
+    /// `None` before the first merge.
+    pub final_time: Option<i64>,
 }
 
 /// Sealed parts that wait for their upload to an object store.
@@ -205,6 +212,10 @@ pub struct NodeReport {
     pub segments_full: bool,
     /// Batches and other messages that are not acknowledged.
     pub spool: SpoolStatus,
+    /// Log-server that gets new records; empty from an earlier version.
+    pub server: String,
+    /// Spools of other log-servers, which wait for these.
+    pub other_spools: Vec<ServerSpool>,
     /// Losses by place: current counts of the lanes in use, plus those of all other lanes since its
     /// start.
     pub losses: Losses,
@@ -230,6 +241,23 @@ pub struct SpoolStatus {
     pub messages: u64,
     /// The spool is full: the log-client takes no records from lanes.
     pub full: bool,
+}
+
+/// Spool of a log-server that gets no new records of a node: messages that only this log-server
+/// gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServerSpool {
+    /// Address of the log-server.
+    pub server: String,
+    /// Number of the spool.
+    pub number: u64,
+    /// Directory on the node.
+    pub path: String,
+    /// Size of the files, bytes.
+    pub bytes: u64,
+    /// Number of messages that are not acknowledged.
+    pub messages: u64,
 }
 
 /// Request in flight: it has started and not ended.

@@ -31,12 +31,15 @@
 //! A connection of an operator: `Hello` with [`Role::Operator`] → `Welcome`, then any number of
 //! `Request` → `Reply`.
 //!
-//! A connection of a probe: `Hello` with [`Role::Probe`] → `Welcome`, then `Ping` → `Pong` until
-//! the probe closes it.
+//! A connection of a probe: `Hello` with [`Role::Probe`] → `Welcome` and `Member`, then `Ping` →
+//! `Pong` until the probe closes it.
 //!
 //! A connection of `miot tail`: `Hello` with [`Role::Tail`] → `Welcome`, then `Subscribe` → `Rows`
 //! until either side closes it. With a start time in the past, the rows of the trace come first and
-//! new ones follow, each row once.
+//! new ones follow, each row once. `Final` follows the rows that it covers.
+//!
+//! If a site has several log-servers, a log-client sends `Members` after `Welcome`, and `Resume` for
+//! each process and stream that it has moved from another log-server ([`SETS_SINCE_MINOR`]).
 
 use crate::list_limits;
 use serde::{Deserialize, Serialize};
@@ -44,13 +47,17 @@ use serde::{Deserialize, Serialize};
 /// Version of the messages. A server accepts every client with its own major version. Since minor
 /// version 3 a batch may contain rows of kind [`crate::batch::REFUSED`]; an earlier server does not
 /// count them in `losses`.
-pub const VERSION: Version = Version { major: 3, minor: 3 };
+pub const VERSION: Version = Version { major: 3, minor: 4 };
 /// First minor version in which log-clients send reports and accept commands. Earlier ones are sent
 /// no such messages.
 pub const COMMANDS_SINCE_MINOR: u16 = 1;
 /// First minor version in which log-clients understand [`Pace`]. Earlier ones are not sent
 /// it.
 pub const PACE_SINCE_MINOR: u16 = 2;
+/// First minor version of log-servers that can be members of a set: they understand
+/// [`Message::Resume`] and [`Message::Members`], and send [`Message::Member`] and
+/// [`Message::Final`]. Earlier peers are sent none of these.
+pub const SETS_SINCE_MINOR: u16 = 4;
 /// First bytes of every `Hello`. A client of another protocol is detected by them.
 pub const GREETING: [u8; 8] = *b"MIOTWIRE";
 /// Maximum payload of a frame, bytes.
@@ -65,6 +72,8 @@ pub const MAX_DEVICE_NAME: usize = 512;
 /// Maximum number of ranges in a [`Message::GivenUp`]: they take no more memory than the largest
 /// frame.
 pub const MAX_RANGES: usize = MAX_FRAME / 16;
+/// Maximum number of log-servers in a set: one for each partition.
+pub const MAX_MEMBERS: usize = 1024;
 /// Size of the header of a frame, bytes.
 pub const FRAME_HEADER: usize = 12;
 /// Default TCP port of the log-server.
@@ -186,6 +195,73 @@ pub struct StreamEnd {
     /// Time at which the log-client detected the end, nanoseconds since 1970 by the node's clock.
     /// No event of the stream is later.
     pub time: i64,
+}
+
+/// Where a process or stream continues whose earlier records were sent to other log-servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Resume {
+    /// A stream.
+    Stream {
+        /// Number of the stream.
+        stream: u32,
+        /// First attempt number that is sent to this server. Lower ones that the server does not
+        /// have are in the traces of other servers: as records, or as losses.
+        from: u64,
+        /// See [`StreamEnd::lost_nested`]: those reported to other servers.
+        lost_nested: u64,
+        /// See [`StreamEnd::filtered`]: those reported to other servers.
+        filtered: u64,
+        /// When the stream was moved, nanoseconds since 1970 by the node's clock.
+        time: i64,
+    },
+    /// A process.
+    Process {
+        /// Identity of the process.
+        key: ProcessKey,
+        /// See [`ProcessLoss::no_lane`]: those reported to other servers.
+        no_lane: u64,
+        /// When the process was moved, nanoseconds since 1970 by the node's clock.
+        time: i64,
+    },
+}
+
+/// Identity of a log-server in a set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberIdentity {
+    /// Name of the cluster (setting `cluster`); empty if it has none.
+    pub cluster: String,
+    /// Partition of the ids of its trace.
+    pub partition: u16,
+}
+
+impl MemberIdentity {
+    /// Returns why two log-servers cannot be in one set; `None` if they can.
+    #[must_use]
+    pub fn conflict_with(&self, other: &MemberIdentity) -> Option<String> {
+        let name = |cluster: &str| match cluster {
+            "" => "no name (setting `cluster`)".to_owned(),
+            name => format!("`{name}`"),
+        };
+        if self.cluster != other.cluster {
+            return Some(format!(
+                "their clusters differ: one has {}, the other {}",
+                name(&self.cluster),
+                name(&other.cluster)
+            ));
+        }
+        (self.partition == other.partition).then(|| {
+            format!("both have partition {}: give each another number (setting `partition`)", self.partition)
+        })
+    }
+}
+
+/// A log-server of the set that a log-client has in its configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetMember {
+    /// Address, `host:port`.
+    pub address: String,
+    /// Its identity; `None` if it has not answered yet.
+    pub identity: Option<MemberIdentity>,
 }
 
 /// Kind of a device.
@@ -485,6 +561,30 @@ pub enum Message {
         /// The pace from now on, until the next one or the end of the connection.
         pace: Pace,
     },
+    /// See [`Resume`]. Follows the definition of its process or stream, before its records.
+    Resume {
+        /// Sequence number.
+        seq: u64,
+        /// The process or stream.
+        resume: Resume,
+    },
+    /// Identity of the server, to a probe.
+    Member {
+        /// See [`MemberIdentity`].
+        member: MemberIdentity,
+    },
+    /// The other log-servers of the set, from a log-client. The server refuses the node if one of
+    /// them has its partition, or belongs to another cluster. At most [`MAX_MEMBERS`].
+    Members {
+        /// All members except the receiver.
+        others: Vec<SetMember>,
+    },
+    /// To a subscriber: all events that completed before `time` were sent. Later ones that
+    /// completed before it are marked late.
+    Final {
+        /// Nanoseconds since 1970.
+        time: i64,
+    },
 }
 
 /// How soon the server needs the events and watermarks of a node. It is a hint: no event is lost or
@@ -562,7 +662,8 @@ macro_rules! seq {
             | Message::GivenUp { seq, .. }
             | Message::StreamEnd { seq, .. }
             | Message::ProcessEnd { seq, .. }
-            | Message::Devices { seq, .. } => Some(seq),
+            | Message::Devices { seq, .. }
+            | Message::Resume { seq, .. } => Some(seq),
             _ => None,
         }
     };

@@ -36,8 +36,9 @@ use latencies::{RANGES, range};
 use miot_proto::op::{Layer, OpClass, ResultMeaning};
 use miot_trace_events::columns::narrow;
 use miot_trace_events::operations::{BatchOperations, OperationTable};
+use miot_trace_store::Table as TraceTable;
+use miot_trace_store::schema::{FILTERED, is_loss};
 use miot_trace_store::schema::{NameKey, column, text};
-use miot_trace_store::{Table as TraceTable, schema::FILTERED};
 use recent::{HeapSize, Recent};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -442,6 +443,9 @@ impl Activity {
             let (node, place, lost) = (nodes.value(row), places.value(row), counts.value(row));
             if place == FILTERED {
                 self.filtered = self.filtered.saturating_add(lost);
+                continue;
+            }
+            if !is_loss(place) {
                 continue;
             }
             let place = (node.to_owned(), place.to_owned());

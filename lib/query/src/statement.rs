@@ -13,7 +13,7 @@ use datafusion::sql::parser::Statement;
 use futures_util::TryStreamExt as _;
 use miot_proto::text::{EscapeStyle, EscapingWriter};
 use miot_query::cli::Format;
-use miot_trace_store::schema::FILTERED;
+use miot_trace_store::schema::{ELSEWHERE, FILTERED};
 use std::io::{BufWriter, IsTerminal as _, Write, stdout};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -179,7 +179,8 @@ async fn notes(session: &Session, tables: &Tables) -> Result<bool, Failure> {
         }
     }
     let sql = format!(
-        "SELECT trace, sum(count) FROM losses WHERE place <> '{FILTERED}' GROUP BY trace HAVING sum(count) > 0"
+        "SELECT trace, sum(count) FROM losses WHERE place <> '{FILTERED}' AND NOT starts_with(place, '{ELSEWHERE}') \
+         GROUP BY trace HAVING sum(count) > 0"
     );
     for statement in statements(&sql)? {
         let mut rows = session.rows(statement).await?;

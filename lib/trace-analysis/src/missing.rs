@@ -3,7 +3,7 @@
 use crate::{column, text};
 use arrow_array::RecordBatch;
 use arrow_array::types::UInt64Type;
-use miot_trace_store::schema::FILTERED;
+use miot_trace_store::schema::{FILTERED, is_loss};
 use serde::Serialize;
 
 /// Numbers of missing events. If any were lost, counts and bytes of an analysis are lower bounds.
@@ -26,7 +26,11 @@ impl Missing {
                 continue;
             };
             for (place, count) in places.iter().zip(counts.values()) {
-                let sum = if place == Some(FILTERED) { &mut missing.filtered } else { &mut missing.lost };
+                let sum = match place {
+                    Some(FILTERED) => &mut missing.filtered,
+                    Some(place) if !is_loss(place) => continue,
+                    _ => &mut missing.lost,
+                };
                 *sum = sum.saturating_add(*count);
             }
         }

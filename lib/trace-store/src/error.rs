@@ -66,6 +66,19 @@ pub enum Error {
         /// Partition of the writer.
         expected: u16,
     },
+    /// The trace belongs to another cluster.
+    #[error(
+        "{} belongs to cluster `{found}`, expected `{expected}`: set `cluster = \"{found}\"` to continue it, or choose another directory",
+        dir.display()
+    )]
+    OtherCluster {
+        /// The directory.
+        dir: PathBuf,
+        /// Name in the manifest.
+        found: String,
+        /// Name of the writer's cluster.
+        expected: String,
+    },
     /// Another process writes to this directory.
     #[error("{} is being written by another process: stop that process first, or choose another directory", dir.display())]
     InUse {

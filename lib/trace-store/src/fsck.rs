@@ -26,7 +26,7 @@ use crate::live::StopReason;
 use crate::manifest::{LEDGER_SCHEMA, LedgerCoverage};
 use crate::parquet_file;
 use crate::reader::Reader;
-use crate::schema::{DAMAGED, FILTERED, TABLES, Table, column, text};
+use crate::schema::{DAMAGED, FILTERED, TABLES, Table, column, is_loss, text};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{TimestampNanosecondType, UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
@@ -353,8 +353,11 @@ impl Check {
         };
         for row in 0..batch.num_rows() {
             let count = count.value(row);
-            let total =
-                if places.value(row) == FILTERED { &mut self.report.filtered } else { &mut self.report.lost };
+            let total = match places.value(row) {
+                FILTERED => &mut self.report.filtered,
+                place if is_loss(place) => &mut self.report.lost,
+                _ => &mut self.report.elsewhere,
+            };
             *total = total.saturating_add(count);
             if places.value(row) == DAMAGED {
                 self.report.damaged = self.report.damaged.saturating_add(count);

@@ -40,6 +40,7 @@
 //! | `seal`, `sealer` | conversion of a live part to Parquet; the thread that does it |
 //! | `event_file` | the Parquet file of events, page by page |
 //! | `ledger` | row counts, apart from the rows, to detect lost rows |
+//! | [`final_time`] | the time up to which the trace is final |
 //! | `file_identity` | detects files that are deleted or replaced while they are written |
 //! | `losses`, `ranges` | rows of `losses` for damaged data; ranges of attempt numbers |
 //! | `retain`, `carried` | removal of the oldest parts; the rows of them that are kept |
@@ -61,6 +62,7 @@ mod error;
 pub mod escape;
 mod event_file;
 mod file_identity;
+pub mod final_time;
 pub mod follow;
 pub mod fsck;
 mod id_map;

@@ -43,6 +43,9 @@ pub struct Manifest {
     /// Partition of the ids, see [`crate::ids`]. Traces before schema 3 are of partition 0.
     #[serde(default)]
     pub partition: u16,
+    /// Name of the cluster; empty if it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
     /// Creation time of the trace, RFC 3339.
     pub created: String,
     /// Program that created the trace.
@@ -53,8 +56,9 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    pub(crate) fn new(partition: u16) -> Manifest {
+    pub(crate) fn new(partition: u16, cluster: String) -> Manifest {
         Manifest {
+            cluster,
             format: FORMAT.to_owned(),
             schema: schema::VERSION,
             partition,
@@ -76,6 +80,16 @@ impl Manifest {
         self.schema = schema::VERSION;
         self.counted = Some(LedgerCoverage { from, reason });
         *lock = self.replace(dir)?;
+        Ok(())
+    }
+
+    /// Writes a manifest with the name of the cluster, if the trace was begun without one. The lock
+    /// moves to the new file.
+    pub(crate) fn name_cluster(&mut self, dir: &Path, name: &str, lock: &mut File) -> Result<(), Error> {
+        if self.cluster.is_empty() && !name.is_empty() {
+            name.clone_into(&mut self.cluster);
+            *lock = self.replace(dir)?;
+        }
         Ok(())
     }
 
@@ -237,7 +251,7 @@ mod tests {
         assert!(error(dir.path()).contains("incomplete"));
         write(r#"{"format":"miot-trace","schema":3,"partition":1024,"created":"","writer":""}"#);
         assert!(error(dir.path()).contains("partition 1024"));
-        let manifest = Manifest::new(7);
+        let manifest = Manifest::new(7, "north".to_owned());
         manifest.write(dir.path()).unwrap();
         assert_eq!(Manifest::read(dir.path()).unwrap(), manifest);
     }

@@ -78,7 +78,7 @@
 //! |---|---|
 //! | `time` | when the loss was detected |
 //! | `node`, `process`, `stream` | source of the events; process and stream are null if unknown |
-//! | `place` | `lane_full`, `spool_full`, `spool_damaged`, `nested`, `no_lane`, `abi_violation`; [`FILTERED`], which is not a loss |
+//! | `place` | `lane_full`, `spool_full`, `spool_damaged`, `nested`, `no_lane`, `abi_violation`; [`FILTERED`] and [`ELSEWHERE`], which are not losses |
 //! | `count` | number of events |
 //! | `first_seq`, `last_seq` | the gap in the stream; null if the loss left no gap |
 //!
@@ -131,6 +131,39 @@ use std::sync::{Arc, OnceLock};
 
 /// Place of the rows of `losses` that count filtered requests: too short, or not in the sample.
 pub const FILTERED: &str = "filtered";
+
+/// Place of the rows of `losses` whose attempt numbers another log-server of the set has. Rows
+/// without a range have the place of the count after it, see [`elsewhere`].
+pub const ELSEWHERE: &str = "elsewhere";
+
+/// Places of the totals of `nested`, `filtered` and `no_lane` that another log-server has.
+const ELSEWHERE_TOTALS: [(&str, &str); 3] =
+    [("nested", "elsewhere_nested"), ("filtered", "elsewhere_filtered"), ("no_lane", "elsewhere_no_lane")];
+
+/// Returns the place of the part of a total that another log-server has; `None` if a total of that
+/// place is never moved.
+#[must_use]
+pub fn elsewhere(place: &str) -> Option<&'static str> {
+    ELSEWHERE_TOTALS.iter().find(|(own, _)| *own == place).map(|(_, elsewhere)| *elsewhere)
+}
+
+/// Returns the place of a total, also of the part of it that another log-server has.
+#[must_use]
+pub fn place_of_total(place: &str) -> &str {
+    ELSEWHERE_TOTALS.iter().find(|(_, elsewhere)| *elsewhere == place).map_or(place, |(own, _)| own)
+}
+
+/// Returns true if the rows of `losses` with this place count lost events.
+#[must_use]
+pub fn is_loss(place: &str) -> bool {
+    place != FILTERED && !is_elsewhere(place)
+}
+
+/// Returns true if the rows of `losses` with this place count what another log-server has.
+#[must_use]
+pub fn is_elsewhere(place: &str) -> bool {
+    place == ELSEWHERE || place_of_total(place) != place
+}
 
 /// Place of the rows of `losses` that [`crate::repair`] adds: events that were in damaged files.
 pub const DAMAGED: &str = "damaged";

@@ -51,6 +51,9 @@ pub struct Options {
     /// [`MAX_PARTITION`](crate::ids::MAX_PARTITION). A trace is continued only with its own.
     /// Default: 0.
     pub partition: u16,
+    /// Name of the cluster, see [`Manifest::cluster`]. A trace is continued only with its own; one
+    /// without a name gets it. Default: empty, none.
+    pub cluster: String,
 }
 
 impl Default for Options {
@@ -63,6 +66,7 @@ impl Default for Options {
             keep_for: None,
             store: None,
             partition: 0,
+            cluster: String::new(),
         }
     }
 }
@@ -155,7 +159,7 @@ impl Writer {
         layout.check_writable()?;
         make_folder(&layout.live_folder())?;
         make_folder(&layout.ledger_folder())?;
-        Manifest::new(options.partition).write(dir)?;
+        Manifest::new(options.partition, options.cluster.clone()).write(dir)?;
         let lock = lock(dir)?;
         let writer = Writer::start(layout, options, lock, 0)?;
         writer.ledger.create()?;
@@ -166,7 +170,7 @@ impl Writer {
     /// seal, continues the live part, and seals earlier ones.
     ///
     /// # Errors
-    /// [`Error::NotATrace`], [`Error::NewerSchema`], [`Error::OtherPartition`],
+    /// [`Error::NotATrace`], [`Error::NewerSchema`], [`Error::OtherPartition`], [`Error::OtherCluster`],
     /// [`Error::NotWritable`], [`Error::InUse`], [`Error::Damaged`], [`Error::Io`].
     pub fn open(dir: &Path, options: Options) -> Result<(Writer, RecoveredTrace), Error> {
         let mut manifest = Manifest::read(dir)?;
@@ -174,9 +178,14 @@ impl Writer {
             let (found, expected) = (manifest.partition, options.partition);
             return Err(Error::OtherPartition { dir: dir.to_owned(), found, expected });
         }
+        if !manifest.cluster.is_empty() && manifest.cluster != options.cluster {
+            let (found, expected) = (manifest.cluster, options.cluster);
+            return Err(Error::OtherCluster { dir: dir.to_owned(), found, expected });
+        }
         let layout = Layout::new(dir);
         layout.check_writable()?;
         let mut lock = lock(dir)?;
+        manifest.name_cluster(dir, &options.cluster, &mut lock)?;
         let parts = layout.parts()?;
         make_folder(&layout.live_folder())?;
         make_folder(&layout.ledger_folder())?;

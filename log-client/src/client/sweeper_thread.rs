@@ -8,12 +8,12 @@ use crate::directory::{Control, MiotDirectory};
 use crate::error::Error;
 use crate::facts::{ShippedTotals, Sink as _};
 use crate::pace::CurrentPace;
-use crate::spool::Outbox;
+use crate::spool::{Outbox, Writer};
 use crate::survey::Survey;
 use crate::sweeper::{Predecessor, SweepTotals, Sweeper};
 use miot_daemon::Liveness;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -29,6 +29,59 @@ struct StopRequest {
     /// The remaining records are left to the next log-client.
     handed_over: AtomicBool,
     until: OnceLock<Instant>,
+    switch: Mutex<Option<Switch>>,
+    switch_wanted: AtomicBool,
+}
+
+/// Request to continue at another log-server.
+pub(super) struct Switch {
+    /// Writes to the spool of that log-server.
+    pub(super) to: Writer,
+    /// Makes the new spool the current one, after the streams have ended in the old one and are
+    /// defined in the new one. If it fails, the streams continue in the old one.
+    pub(super) commit: Box<dyn FnOnce() -> Result<(), Error> + Send>,
+    pub(super) done: oneshot::Sender<Result<(), Error>>,
+}
+
+impl std::fmt::Debug for Switch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Switch").field("to", &self.to).finish_non_exhaustive()
+    }
+}
+
+impl Switch {
+    /// Moves all streams. Returns the outbox in use from then on.
+    fn perform(self, sweeper: &mut Sweeper, mut from: Outbox) -> Outbox {
+        let Switch { to, commit, done } = self;
+        let mut to = Outbox::new(to);
+        let before = from.shipped();
+        if !sweeper.move_streams(&mut from, &mut to) {
+            let _ = done.send(Err(cannot_switch("records are not written to the spool yet")));
+            return from;
+        }
+        // Streams report these again, as totals, when they end at the new log-server.
+        let ShippedTotals { streams, processes, lost_nested, lost_no_lane, filtered, .. } = before;
+        let totals =
+            ShippedTotals { streams, processes, lost_nested, lost_no_lane, filtered, ..from.shipped() };
+        let committed = match to.is_written() {
+            true => commit(),
+            false => Err(cannot_switch("the new spool cannot be written")),
+        };
+        let mut outbox = if committed.is_ok() {
+            from.end();
+            to
+        } else {
+            sweeper.move_streams(&mut to, &mut from);
+            from
+        };
+        outbox.set_totals(totals);
+        let _ = done.send(committed);
+        outbox
+    }
+}
+
+fn cannot_switch(reason: &'static str) -> Error {
+    Error::system("cannot change the log-server", std::io::Error::other(reason))
 }
 
 impl StopRequest {
@@ -127,6 +180,11 @@ impl SweeperThread {
         self.control.interrupt_sleep();
     }
 
+    /// Handle for changing the log-server.
+    pub(super) fn switcher(&self) -> Switcher {
+        Switcher { stop: Arc::clone(&self.stop), control: Arc::clone(&self.control) }
+    }
+
     /// Requests an immediate stop: nothing waits for the remaining records any more.
     pub(super) fn abandon(&self) {
         self.stop.abandoned.store(true, Relaxed);
@@ -137,6 +195,36 @@ impl SweeperThread {
     /// Waits for the end of the thread.
     pub(super) async fn result(&mut self) -> SweepResult {
         (&mut self.result).await.unwrap_or_else(|_| Err(thread_died()))
+    }
+}
+
+/// Requests changes of the log-server.
+#[derive(Clone, Debug)]
+pub(crate) struct Switcher {
+    stop: Arc<StopRequest>,
+    control: Arc<Control>,
+}
+
+impl Switcher {
+    /// True once a stop was requested: the log-server is not changed any more.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.wanted.load(Relaxed)
+    }
+
+    /// Moves all streams to another log-server. See [`Switch`].
+    ///
+    /// # Errors
+    /// Those of `commit`; [`Error::System`] if the sweeper stops, or a spool cannot be written.
+    pub(crate) async fn switch(
+        &self,
+        to: Writer,
+        commit: Box<dyn FnOnce() -> Result<(), Error> + Send>,
+    ) -> Result<(), Error> {
+        let (done, result) = oneshot::channel();
+        *self.stop.switch.lock().unwrap_or_else(PoisonError::into_inner) = Some(Switch { to, commit, done });
+        self.stop.switch_wanted.store(true, Relaxed);
+        self.control.interrupt_sleep();
+        result.await.unwrap_or_else(|_| Err(cannot_switch("the log-client stops")))
     }
 }
 
@@ -158,7 +246,17 @@ fn sweep(
         liveness.beat();
         stop.wanted.load(Relaxed)
     };
-    sweeper.run(&mut outbox, &wanted);
+    loop {
+        sweeper.run(&mut outbox, &|| wanted() || stop.switch_wanted.load(Relaxed));
+        stop.switch_wanted.store(false, Relaxed);
+        let switch = stop.switch.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if wanted() {
+            break;
+        }
+        if let Some(switch) = switch {
+            outbox = switch.perform(&mut sweeper, outbox);
+        }
+    }
     if stop.handed_over.load(Relaxed) {
         // Records that were taken are in the spool; all others are still in the lanes.
         return (sweeper.totals(), outbox.shipped());

@@ -70,7 +70,7 @@ impl MiotDirectory {
     pub(crate) fn prepare(config: &Config, tsc_hz: u64) -> Result<MiotDirectory, Error> {
         let dir = open_dir(config)?;
         let lock = lock(&config.dir, &dir, &config.node)?;
-        if let Err(error) = write_server_file(&dir, &config.server) {
+        if let Err(error) = write_server_file(&dir, &config.members().join(",")) {
             tracing::warn!(%error, dir = %config.dir.display(), "cannot write the file with the address of the log-server");
         }
         let control = Arc::new(Control::open(&config.dir, dir.as_fd(), config, tsc_hz)?);

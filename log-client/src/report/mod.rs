@@ -12,7 +12,7 @@ pub(crate) use pages::pages;
 use crate::config::Config;
 use crate::config::recording::{Layers, Ops, when_full_name};
 use crate::directory::Control;
-use crate::spool::Spool;
+use crate::servers::Spools;
 use crate::survey::Survey;
 use miot_proto::command::Scope;
 use miot_proto::control::Settings;
@@ -30,7 +30,7 @@ const HUNG_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct Reporter {
     started: Instant,
     control: Arc<Control>,
-    spool: Arc<Spool>,
+    spools: Arc<Spools>,
     node_bytes: u64,
     spool_bytes: u64,
     survey: Arc<Mutex<Survey>>,
@@ -45,19 +45,24 @@ impl Reporter {
     pub(crate) fn new(
         config: &Config,
         control: Arc<Control>,
-        spool: Arc<Spool>,
+        spools: Arc<Spools>,
         survey: Arc<Mutex<Survey>>,
     ) -> Reporter {
         Reporter {
             started: Instant::now(),
             control,
-            spool,
+            spools,
             node_bytes: config.node_bytes,
             spool_bytes: config.spool_bytes,
             survey,
             connected: AtomicBool::new(false),
             connects: AtomicU64::new(0),
         }
+    }
+
+    /// True if there is a connection to the log-server that gets new records.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected.load(Relaxed)
     }
 
     /// True if the sweeper has updated the survey recently; it does so once a second.
@@ -67,7 +72,7 @@ impl Reporter {
 
     /// Builds the full report.
     pub(crate) fn report(&self) -> NodeReport {
-        let survey = lock(&self.survey).clone();
+        let (survey, current) = (lock(&self.survey).clone(), self.spools.current());
         let (reader, settings) = (self.control.reader(), self.control.settings());
         let exceptions = self.control.exceptions().into_iter().map(|exception| {
             let processes = survey.processes.iter().filter(|process| match &exception.scope {
@@ -102,12 +107,14 @@ impl Reporter {
             segment_limit: self.node_bytes,
             segments_full: reader.node_full,
             spool: SpoolStatus {
-                bytes: self.spool.bytes(),
+                bytes: current.spool.bytes(),
                 limit: self.spool_bytes,
-                messages: self.spool.left(),
+                messages: current.spool.left(),
                 full: survey.spool_full,
             },
-            losses: survey.losses(self.spool.given_up()),
+            server: current.server,
+            other_spools: self.spools.others(),
+            losses: survey.losses(self.spools.given_up()),
             in_flight: survey.in_flight,
             oldest: survey.oldest(),
             settings: SettingsStatus {

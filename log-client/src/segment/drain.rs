@@ -79,6 +79,8 @@ pub(super) struct OpenLane {
     pub(super) progress: Progress,
     /// The attempt number after the last record that was sent.
     pub(super) sent: u64,
+    /// Records lost in full lanes that were reported to other log-servers.
+    pub(super) lost_full_before: u64,
     /// Slots were not given back yet, because their records are not written yet.
     pub(super) unreleased: bool,
     /// A snapshot, and the tail when it started.
@@ -293,6 +295,11 @@ impl OpenLane {
         columns.push_refused(next, last, time);
         context.sink.send(Fact::Batch { stream: self.stream, after: self.sent, columns });
         self.sent = last.saturating_add(1);
+    }
+
+    /// Gives back slots whose records were not written when they were sent, and are now.
+    pub(super) fn release_if_due(&mut self, owner: &LaneOwner<'_>) -> Result<(), LaneViolation> {
+        if std::mem::take(&mut self.unreleased) { self.release_slots(owner) } else { Ok(()) }
     }
 
     /// Writes to the segment how far it was read, all words in one write.

@@ -23,7 +23,7 @@ use miot_proto::event::SLOT_BYTES;
 use miot_proto::segment::{
     Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAX_LANE_SLOTS, MIN_LANE_SLOTS, SLOTS_OFFSET, lane as at,
 };
-use miot_proto::wire::{ProcessKey, Stream, StreamEnd, StreamKey};
+use miot_proto::wire::{ProcessKey, Resume, Stream, StreamEnd, StreamKey};
 use std::sync::atomic::{Ordering::Acquire, fence};
 
 /// State of one lane in the log-client.
@@ -42,6 +42,9 @@ enum Phase {
     /// This incarnation has ended; the next one is awaited. `owed`: the words to be written to the
     /// segment once the stream's end is in the spool.
     Ended { incarnation: u32, owed: Option<[u64; 3]> },
+    /// This incarnation has ended at one log-server and continues at another one. `lost_full`: the
+    /// counter of the lane at that time.
+    Moved { incarnation: u32, end: StreamEnd, lost_full: u64 },
     /// Invalid. Not read again: a correct producer cannot get here.
     Quarantined,
 }
@@ -53,6 +56,8 @@ pub(crate) enum EndReason {
     Finished,
     /// The log-client stops: records left in the lane are not lost, the next log-client reads them.
     ReaderStopped,
+    /// The stream continues at another log-server, with the records left in the lane.
+    Moved,
     /// The lane is quarantined: records left in it are lost.
     Quarantined,
     /// The segment is not read any more: records left in it are lost.
@@ -158,12 +163,14 @@ impl Lane {
                 open.refuse_rest(attempts, Rest::Read, owner, context, tally);
                 attempts = interrupted::deliver(open, entry, attempts, owner, context, tally);
             }
-            EndReason::ReaderStopped if word(entry, at::TAIL) >> 1 > open.head => {
+            EndReason::ReaderStopped | EndReason::Moved if word(entry, at::TAIL) >> 1 > open.head => {
                 attempts = seen;
                 // The next log-client reports their attempt numbers as a gap.
                 tally.numbered += open.progress.invalid;
             }
-            EndReason::ReaderStopped => open.refuse_rest(attempts, Rest::Read, owner, context, tally),
+            EndReason::ReaderStopped | EndReason::Moved => {
+                open.refuse_rest(attempts, Rest::Read, owner, context, tally);
+            }
             EndReason::Quarantined => {
                 open.refuse_rest(attempts, Rest::Refused { violations: 1 }, owner, context, tally);
             }
@@ -172,16 +179,56 @@ impl Lane {
             }
         }
         let now = context.clocks.of(owner.clock).time((context.latest)(owner.clock));
-        context.sink.send(Fact::StreamEnd(StreamEnd {
+        let end = StreamEnd {
             stream: open.stream,
             attempts,
             after: open.sent,
-            lost_full: word(entry, at::LOST_FULL),
+            lost_full: word(entry, at::LOST_FULL).saturating_sub(open.lost_full_before),
             lost_nested: word(entry, at::LOST_NESTED),
             filtered: word(entry, at::FILTERED),
             time: now.max(open.progress.safe.time()),
-        }));
-        self.phase = Phase::Ended { incarnation: open.incarnation, owed: None };
+        };
+        context.sink.send(Fact::StreamEnd(end));
+        let incarnation = open.incarnation;
+        self.phase = match reason {
+            EndReason::Moved => Phase::Moved { incarnation, end, lost_full: word(entry, at::LOST_FULL) },
+            _ => Phase::Ended { incarnation, owed: None },
+        };
+    }
+
+    /// Gives back the slots of all records that were sent, before the lane is closed with
+    /// [`EndReason::Moved`]. All of them must be written.
+    pub(super) fn release_before_move(
+        &mut self,
+        entry: &[u8],
+        owner: &LaneOwner<'_>,
+        context: &mut SweepContext<'_>,
+    ) {
+        let released = match &mut self.phase {
+            Phase::Open(open) => open.release_if_due(owner),
+            Phase::Ended { .. } => self.release(owner, context),
+            _ => Ok(()),
+        };
+        if let Err(LaneViolation(reason)) = released {
+            tracing::warn!(pid = owner.key.pid, lane = owner.lane, reason, "lane quarantined");
+            self.close(entry, EndReason::Quarantined, owner, context, &mut Tally::default());
+            self.phase = Phase::Quarantined;
+        }
+    }
+
+    /// Continues a stream that was closed with [`EndReason::Moved`].
+    pub(super) fn arrive(
+        &mut self,
+        owner: &LaneOwner<'_>,
+        context: &mut SweepContext<'_>,
+        tally: &mut Tally,
+    ) {
+        let Phase::Moved { incarnation, .. } = self.phase else { return };
+        if let Err(LaneViolation(reason)) = self.open(incarnation, owner, context, tally) {
+            tally.violations += 1;
+            tracing::warn!(pid = owner.key.pid, lane = owner.lane, reason, "lane quarantined");
+            self.phase = Phase::Quarantined;
+        }
     }
 
     fn try_sweep(
@@ -279,6 +326,13 @@ impl Lane {
             comm: comm.to_vec(),
         }));
         tally.streams += 1;
+        let moved = match self.phase {
+            Phase::Moved { incarnation: of, end, lost_full } if of == incarnation => Some((end, lost_full)),
+            _ => None,
+        };
+        if let Some((StreamEnd { attempts: from, lost_nested, filtered, time, .. }, _)) = moved {
+            context.sink.send(Fact::Resume(Resume::Stream { stream, from, lost_nested, filtered, time }));
+        }
         let progress = Progress::resume(
             head - start,
             word(&entry, at::LOST_FULL),
@@ -293,7 +347,8 @@ impl Lane {
             head,
             oldest: 0,
             drained: word(&entry, at::DRAINED),
-            sent: progress.seen(),
+            sent: progress.seen().max(moved.map_or(0, |(end, _)| end.attempts)),
+            lost_full_before: moved.map_or(0, |(_, lost_full)| lost_full),
             unreleased: false,
             progress,
             goal: None,

@@ -17,6 +17,7 @@ mod interrupted;
 mod lane;
 mod lease;
 mod memory;
+mod moving;
 mod records;
 mod survey;
 
@@ -160,6 +161,8 @@ pub(crate) struct Segment<M> {
     undefined: u64,
     /// Violations that are counted in the streams.
     numbered: u64,
+    /// Violations that were reported to other log-servers.
+    reported: u64,
     closed: bool,
     /// The file is shorter than its header claims, or has too many violations: it is not read any
     /// more.
@@ -176,19 +179,7 @@ impl<M: Memory> Segment<M> {
         context: &mut SweepContext<'_>,
     ) -> Segment<M> {
         let key = ProcessKey { boot, nonce: header.nonce, pid: header.pid };
-        let clock = context.clocks.of(header.clock);
-        let created = header.created_ticks.min((context.latest)(header.clock));
-        context.sink.send(Fact::Process(Process {
-            key,
-            ppid: header.ppid,
-            uid,
-            started: clock.time(created),
-            rank: header.rank,
-            exe: header.exe.clone(),
-            cmdline: header.cmdline.clone(),
-            job: header.job.clone(),
-            cwd: header.cwd.clone(),
-        }));
+        context.sink.send(Fact::Process(definition(key, &header, uid, context)));
         Segment {
             memory,
             header,
@@ -198,6 +189,7 @@ impl<M: Memory> Segment<M> {
             violations: 0,
             undefined: 0,
             numbered: 0,
+            reported: 0,
             closed: false,
             cut_off: false,
         }
@@ -318,11 +310,28 @@ impl<M: Memory> Segment<M> {
         self.numbered += tally.numbered - before.1;
         let lost = ProcessLoss {
             no_lane: word(&counters, at::LOST_NO_LANE),
-            abi_violations: self.violations.saturating_sub(self.numbered),
+            abi_violations: self.violations.saturating_sub(self.numbered).saturating_sub(self.reported),
         };
         let now = context.clocks.of(self.header.clock).time((context.latest)(self.header.clock));
         context.sink.send(Fact::ProcessEnd { key: self.key, time: now.max(context.watermark), lost });
         lost
+    }
+}
+
+/// The description of a process. `uid`: owner of the file.
+fn definition(key: ProcessKey, header: &Header, uid: u32, context: &SweepContext<'_>) -> Process {
+    let clock = context.clocks.of(header.clock);
+    let created = header.created_ticks.min((context.latest)(header.clock));
+    Process {
+        key,
+        ppid: header.ppid,
+        uid,
+        started: clock.time(created),
+        rank: header.rank,
+        exe: header.exe.clone(),
+        cmdline: header.cmdline.clone(),
+        job: header.job.clone(),
+        cwd: header.cwd.clone(),
     }
 }
 

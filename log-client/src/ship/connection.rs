@@ -29,11 +29,19 @@ const REPORT_EARLY: Duration = Duration::from_millis(250);
 
 /// Services of the node besides its records: status reports, command execution, and the pace of
 /// watermarks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NodeServices {
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) commands: Arc<CommandHandler>,
     pub(crate) pace: Arc<CurrentPace>,
+}
+
+impl NodeServices {
+    /// Records that there is no connection, for instance because the log-server changes.
+    pub(crate) fn disconnected(&self) {
+        self.pace.set(Pace::Idle);
+        self.reporter.connected.store(false, Relaxed);
+    }
 }
 
 /// How a connection ended.
@@ -152,6 +160,9 @@ impl Shipper {
             return Ok(ConnectionEnd::Broken(io::Error::other(reason)));
         }
         let mut definitions = Vec::new();
+        if let Some(set) = &peer.set {
+            set.message(&peer.server).append_frame(&mut definitions);
+        }
         spooled.restart(through, &mut definitions);
         self.clock_queries().clear();
         tracing::info!(

@@ -34,9 +34,10 @@ mod tests;
 mod transport;
 
 pub(crate) use connection::{NodeServices, ship};
-pub(crate) use tcp::Tcp;
+pub(crate) use tcp::{Tcp, ask, receive};
 
 use crate::config::Config;
+use crate::servers::Members;
 use miot_tls::TlsClient;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,11 +51,23 @@ pub(crate) struct Peer {
     pub(crate) dead_after: Duration,
     /// `None`: neither encryption nor authentication.
     pub(crate) tls: Option<Arc<TlsClient>>,
+    /// `None`: the only log-server.
+    pub(crate) set: Option<Arc<Members>>,
 }
 
 impl Peer {
     pub(crate) fn new(config: &Config, tls: Option<Arc<TlsClient>>) -> Peer {
         let (server, node) = (config.server.clone(), config.node.clone());
-        Peer { server, node, dead_after: config.dead_after, tls }
+        Peer { server, node, dead_after: config.dead_after, tls, set: None }
+    }
+
+    /// A member of a set of log-servers.
+    pub(crate) fn of_set(self, set: Arc<Members>) -> Peer {
+        Peer { set: Some(set), ..self }
+    }
+
+    /// The log-server at another address.
+    pub(crate) fn at(&self, server: &str) -> Peer {
+        Peer { server: server.to_owned(), ..self.clone() }
     }
 }

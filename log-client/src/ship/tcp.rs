@@ -4,7 +4,8 @@ use super::Peer;
 use super::stream::{FromServer, ToServer, both_ways};
 use super::transport::{ConnectOutcome, Receiver, Sender, ServerMessage, Transport};
 use miot_proto::wire::{
-    COMMANDS_SINCE_MINOR, FRAME_HEADER, GREETING, MAX_HELLO, Message, Role, VERSION, frame_header,
+    COMMANDS_SINCE_MINOR, FRAME_HEADER, GREETING, MAX_HELLO, Message, Role, SETS_SINCE_MINOR, VERSION,
+    frame_header,
 };
 use miot_tls::failure::refusal;
 use rustix::net::sockopt;
@@ -34,26 +35,8 @@ impl Transport for Tcp {
     type Receiver = FromServer;
 
     async fn connect(&mut self, session: u64) -> io::Result<ConnectOutcome<ToServer, FromServer>> {
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s");
-        // The name is resolved again each time: the log-server may have moved.
-        let stream =
-            timeout(CONNECT_TIMEOUT, TcpStream::connect(&self.peer.server)).await.map_err(late)??;
-        detect_dead_network(&stream, self.peer.dead_after)?;
-        let connecting = both_ways(stream, &self.peer.server, self.peer.tls.as_deref());
-        let (mut reader, mut writer) = timeout(CONNECT_TIMEOUT, connecting).await.map_err(late)??;
-        let hello = Message::Hello {
-            greeting: GREETING,
-            version: VERSION,
-            role: Role::Node,
-            node: self.peer.node.clone(),
-            session,
-        };
-        let asked = async {
-            writer.send(&hello.frame()).await?;
-            receive(&mut reader).await
-        };
-        let answer = match timeout(CONNECT_TIMEOUT, asked).await.map_err(late)? {
-            Ok(answer) => answer,
+        let (reader, writer, answer) = match ask(&self.peer, Role::Node, session).await {
+            Ok(answered) => answered,
             // The server's verdict on our certificate arrives with its first answer.
             Err(error) => {
                 let (reason, transient) = refusal(&error).ok_or(error)?;
@@ -71,6 +54,13 @@ impl Transport for Tcp {
                     version.major, version.minor, VERSION.major, VERSION.minor
                 ))
             }
+            Message::Welcome { version, .. }
+                if self.peer.set.is_some() && version.minor < SETS_SINCE_MINOR =>
+            {
+                ConnectOutcome::NotNow(
+                    "it has an earlier version, which cannot be in a set of log-servers".into(),
+                )
+            }
             Message::Welcome { through, version } => ConnectOutcome::Welcome {
                 sender: writer,
                 receiver: reader,
@@ -83,6 +73,31 @@ impl Transport for Tcp {
             _ => ConnectOutcome::NotNow("the log-server has not answered the greeting first".into()),
         })
     }
+}
+
+/// Connects to a log-server and introduces this node. Returns both directions and the answer.
+///
+/// # Errors
+/// Any temporary failure; also the server's verdict on the certificate, see [`refusal`].
+pub(crate) async fn ask(
+    peer: &Peer,
+    role: Role,
+    session: u64,
+) -> io::Result<(FromServer, ToServer, Message)> {
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s");
+    // The name is resolved again each time: the log-server may have moved.
+    let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(&peer.server)).await.map_err(late)??;
+    detect_dead_network(&stream, peer.dead_after)?;
+    let connecting = both_ways(stream, &peer.server, peer.tls.as_deref());
+    let (mut reader, mut writer) = timeout(CONNECT_TIMEOUT, connecting).await.map_err(late)??;
+    let hello =
+        Message::Hello { greeting: GREETING, version: VERSION, role, node: peer.node.clone(), session };
+    let asked = async {
+        writer.send(&hello.frame()).await?;
+        receive(&mut reader).await
+    };
+    let answer = timeout(CONNECT_TIMEOUT, asked).await.map_err(late)??;
+    Ok((reader, writer, answer))
 }
 
 impl Sender for ToServer {
@@ -122,11 +137,14 @@ fn detect_dead_network(stream: &TcpStream, dead_after: Duration) -> io::Result<(
     Ok(())
 }
 
-async fn receive(reader: &mut FromServer) -> io::Result<Message> {
+/// Receives a message. The server sends only short ones.
+///
+/// # Errors
+/// The connection has ended.
+pub(crate) async fn receive(reader: &mut FromServer) -> io::Result<Message> {
     let odd = |error| io::Error::new(io::ErrorKind::InvalidData, error);
     let mut header = [0; FRAME_HEADER];
     reader.read_exact(&mut header).await?;
-    // The server sends only short messages to a node.
     let (length, crc) = frame_header(header, MAX_HELLO).map_err(odd)?;
     let mut payload = vec![0; length];
     reader.read_exact(&mut payload).await?;

@@ -35,10 +35,11 @@ const LEDGER_SUFFIX: &str = ".ledger";
 /// Digits in the name of a file: enough for any u64.
 const DIGITS: usize = 20;
 
-/// Tags of the numbered messages: `Process` to `ProcessEnd`, `GivenUp` and `Devices`.
+/// Tags of the numbered messages: `Process` to `ProcessEnd`, `GivenUp`, `Devices` and `Resume`.
 const NUMBERED: std::ops::RangeInclusive<u8> = 3..=7;
 const GIVEN_UP: u8 = 16;
 const DEVICES: u8 = 23;
+const RESUME: u8 = 25;
 /// Tag of `Batch`.
 const BATCH: u8 = 5;
 /// Tag of a mark; no message has it.
@@ -183,7 +184,7 @@ impl Frame<'_> {
     /// The number of a numbered message, without decoding the message.
     pub(super) fn number(self) -> Option<u64> {
         let (tag, rest) = self.payload.split_first()?;
-        let is_numbered = NUMBERED.contains(tag) || [GIVEN_UP, DEVICES].contains(tag);
+        let is_numbered = NUMBERED.contains(tag) || [GIVEN_UP, DEVICES, RESUME].contains(tag);
         varint(rest).map(|(number, _)| number).filter(|_| is_numbered)
     }
 
@@ -233,7 +234,7 @@ fn varint(mut bytes: &[u8]) -> Option<(u64, &[u8])> {
 mod tests {
     use super::*;
     use crate::testing::samples;
-    use miot_proto::wire::{DeviceSample, Message, ProcessKey, ProcessLoss};
+    use miot_proto::wire::{DeviceSample, Message, ProcessKey, ProcessLoss, Resume};
 
     fn number(message: &Message) -> Option<u64> {
         let bytes = message.frame();
@@ -270,6 +271,7 @@ mod tests {
                 Message::ProcessEnd { seq, key, time: 1, lost },
                 Message::GivenUp { seq, stream: 7, after: 1, ranges: vec![(1, 2)], time: 3 },
                 Message::Devices { seq, sample: sample.clone() },
+                Message::Resume { seq, resume: Resume::Process { key, no_lane: 1, time: 2 } },
             ] {
                 assert_eq!(number(&message), Some(seq), "{message:?}");
             }

@@ -187,6 +187,18 @@ pub(crate) struct RecoveredSpool {
     pub(crate) watermark: Option<i64>,
 }
 
+impl RecoveredSpool {
+    /// State of this spool and of the one after it, together.
+    pub(crate) fn followed_by(self, next: RecoveredSpool) -> RecoveredSpool {
+        RecoveredSpool {
+            messages: self.messages + next.messages,
+            intact: self.intact && next.intact,
+            next_stream: self.next_stream.max(next.next_stream),
+            watermark: self.watermark.max(next.watermark),
+        }
+    }
+}
+
 impl Spool {
     /// Opens the directory, creates it if it does not exist, and recovers its content.
     ///
@@ -275,6 +287,17 @@ impl Spool {
     pub(crate) fn is_done(&self) -> bool {
         let state = self.state();
         state.ended && state.unwritten == 0 && state.acknowledged >= state.last
+    }
+
+    /// True if something is damaged, so that the ledgers must be replayed before the end.
+    pub(crate) fn needs_replay(&self) -> bool {
+        self.state().replay_needed
+    }
+
+    /// Ends a spool that an earlier log-client has left: no more messages follow.
+    pub(crate) fn end_without_writer(&self) {
+        self.state().ended = true;
+        self.news.notify_one();
     }
 
     /// Records that the server has everything up to this number.

@@ -60,6 +60,11 @@ impl Outbox {
         }
     }
 
+    /// Continues these totals from now on.
+    pub(crate) fn set_totals(&mut self, shipped: ShippedTotals) {
+        self.shipped = shipped;
+    }
+
     /// Marks the end of the spool: no more messages follow.
     pub(crate) fn end(&mut self) {
         self.spool.end();
@@ -117,6 +122,7 @@ impl Sink for Outbox {
                     self.columns = columns;
                 }
             }
+            Fact::Resume(resume) => self.write(&mut Message::Resume { seq: 0, resume }),
             Fact::StreamEnd(end) => {
                 self.shipped.lost_full = self.shipped.lost_full.saturating_add(end.lost_full);
                 self.shipped.lost_nested = self.shipped.lost_nested.saturating_add(end.lost_nested);

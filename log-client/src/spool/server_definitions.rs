@@ -2,7 +2,7 @@
 //! message refers to an undefined process or stream.
 
 use super::format::Frame;
-use miot_proto::wire::{Message, ProcessKey};
+use miot_proto::wire::{Message, ProcessKey, Resume};
 use std::collections::HashSet;
 
 /// Processes and streams that were defined on the connection and have not ended.
@@ -45,6 +45,10 @@ impl ServerDefinitions {
                 is_known
             }
             Ok(Message::StreamEnd { end, .. }) => self.streams.remove(&end.stream),
+            Ok(Message::Resume { resume: Resume::Stream { stream, .. }, .. }) => {
+                self.streams.contains(&stream)
+            }
+            Ok(Message::Resume { resume: Resume::Process { key, .. }, .. }) => self.processes.contains(&key),
             // A process end is valid without a definition: the process may have had no stream.
             Ok(Message::ProcessEnd { key, .. }) => {
                 self.processes.remove(&key);

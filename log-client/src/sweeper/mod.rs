@@ -362,6 +362,33 @@ impl Sweeper {
         }
     }
 
+    /// Ends all streams and processes at the log-server of `from`, and continues them at that of
+    /// `to`. Returns false if nothing was moved, because not all records are written to `from` yet.
+    pub(crate) fn move_streams(&mut self, from: &mut dyn Sink, to: &mut dyn Sink) -> bool {
+        from.prepare();
+        if !from.is_written() {
+            return false;
+        }
+        self.remove_ended(from);
+        let control = Arc::clone(self.directory.control());
+        let overwrites = || control.overwrites();
+        let (t0, watermark) = (Now::read(), self.watermark.time);
+        let mut tally = Tally::default();
+        let mut no_lane = Vec::with_capacity(self.segments.len());
+        let mut context = self.lanes.context(t0, watermark, self.open_streams, &overwrites, from);
+        no_lane.extend(self.segments.iter_mut().map(|active| active.segment.leave(&mut context, &mut tally)));
+        if watermark > i64::MIN {
+            from.send(Fact::Watermark(watermark));
+        }
+        // The streams that have just ended do not count.
+        let mut context = self.lanes.context(t0, watermark, 0, &overwrites, to);
+        for (active, no_lane) in self.segments.iter_mut().zip(no_lane) {
+            active.segment.arrive(active.uid, no_lane, &mut context, &mut tally);
+        }
+        self.totals.add(&tally);
+        true
+    }
+
     /// Reads all new records once and sends them.
     fn sweep(&mut self, sink: &mut dyn Sink) -> SweepEffort {
         sink.prepare();

@@ -13,6 +13,7 @@ use crate::store::merge::{EndedStream, Gap};
 use arrow_array::ArrayRef;
 use miot_proto::wire::{self, ProcessKey, ProcessLoss};
 use miot_trace_store::ids::first;
+use miot_trace_store::schema::{elsewhere, place_of_total};
 use miot_trace_store::{IdMap, KnownIds, RecoveredTrace};
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -143,9 +144,16 @@ impl ReportedLosses {
         Some((place, new))
     }
 
+    /// Records totals that other log-servers have. Returns the parts that are new, with the places
+    /// that say so.
+    fn take_moved(&mut self, totals: &[(&'static str, u64)]) -> Vec<(&'static str, u64)> {
+        let new = totals.iter().filter_map(|(place, total)| self.take_new(place, *total));
+        new.filter_map(|(place, count)| Some((elsewhere(place)?, count))).collect()
+    }
+
     /// Adds a row of the trace.
     fn add(&mut self, place: &str, count: u64) {
-        if let Some(total) = self.total_mut(place) {
+        if let Some(total) = self.total_mut(place_of_total(place)) {
             *total = total.saturating_add(count);
         }
     }
@@ -422,6 +430,20 @@ impl Catalog {
             }
         }
         new_losses
+    }
+
+    /// Records the totals of a stream that other log-servers have. Returns places and counts of
+    /// those that are new.
+    pub fn stream_resumed(&mut self, id: StreamId, nested: u64, filtered: u64) -> Vec<(&'static str, u64)> {
+        let reported = self.streams.get_mut(&id).map(|stream| &mut stream.reported);
+        reported
+            .map_or_else(Vec::new, |known| known.take_moved(&[("nested", nested), ("filtered", filtered)]))
+    }
+
+    /// Like [`Catalog::stream_resumed`], for a process.
+    pub fn process_resumed(&mut self, id: ProcessId, no_lane: u64) -> Vec<(&'static str, u64)> {
+        let reported = self.processes.get_mut(&id).map(|process| &mut process.reported);
+        reported.map_or_else(Vec::new, |known| known.take_moved(&[("no_lane", no_lane)]))
     }
 
     /// Removes a stream, unless it was defined again.

@@ -210,6 +210,8 @@ pub struct Subscription {
     pub frames: mpsc::UnboundedSender<Bytes>,
     /// Size of the frames that were not sent, bytes. The session subtracts what it has sent.
     pub queued: Arc<AtomicUsize>,
+    /// The subscriber understands [`Message::Final`].
+    pub wants_final: bool,
     /// Receives the reason if the subscriber is cut off.
     pub cut: oneshot::Sender<String>,
 }
@@ -217,6 +219,7 @@ pub struct Subscription {
 enum TailInput {
     Subscribe(Box<Subscription>),
     Rows(Table, RecordBatch),
+    Final(i64),
 }
 
 /// The store's side of the thread for subscribers.
@@ -292,6 +295,22 @@ impl Tail {
         }
     }
 
+    /// True if somebody follows the trace.
+    #[must_use]
+    pub fn has_subscribers(&self) -> bool {
+        self.inputs.is_some() && self.subscribers.load(Ordering::Acquire) > 0
+    }
+
+    /// Passes on the time before which all events were published. Never waits.
+    pub fn publish_final(&mut self, time: i64) {
+        if self.has_subscribers()
+            && let Some(inputs) = &self.inputs
+        {
+            // If the queue is full, a later time follows.
+            let _ = inputs.try_send(TailInput::Final(time));
+        }
+    }
+
     /// Ends the rows: subscribers get what is queued, then the end.
     pub fn end(&mut self) {
         self.inputs = None;
@@ -313,6 +332,7 @@ impl TailThread {
             match inputs {
                 TailInput::Subscribe(subscription) => self.subscribe(*subscription),
                 TailInput::Rows(Table::Events, batch) => self.events(&batch),
+                TailInput::Final(time) => self.publish_final(time),
                 TailInput::Rows(table, batch) => {
                     if let Some(joiner) = &mut self.joiner {
                         joiner.add_batch(table, &batch);
@@ -350,6 +370,15 @@ impl TailThread {
             }
         }
         self.subscriptions.push(subscription);
+    }
+
+    fn publish_final(&self, time: i64) {
+        let frame = Bytes::from(Message::Final { time }.frame());
+        for subscription in self.subscriptions.iter().filter(|subscription| subscription.wants_final) {
+            subscription.queued.fetch_add(frame.len(), Ordering::Relaxed);
+            // A subscriber that has left is removed with the next rows.
+            let _ = subscription.frames.send(frame.clone());
+        }
     }
 
     fn events(&mut self, events: &RecordBatch) {

@@ -20,6 +20,7 @@ use crate::store::budget::Budget;
 use crate::{lock, now};
 use disk::Disk;
 use miot_proto::status::{ClockStatus, ClusterStatus, Losses, NodeReport, NodeStatus, ServerStatus};
+use miot_proto::wire::MemberIdentity;
 use rates::Rates;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -42,6 +43,7 @@ pub(crate) struct Monitor {
     trace: PathBuf,
     /// Address of the object store for sealed parts.
     object_store: Option<String>,
+    identity: MemberIdentity,
     started: (Instant, i64),
     memory: Arc<Budget>,
     memory_limit: u64,
@@ -108,6 +110,8 @@ pub(crate) struct StoreStatus {
     pub(crate) waiting: u64,
     /// Number of durable events.
     pub(crate) events: u64,
+    /// See [`ServerStatus::final_time`].
+    pub(crate) final_time: Option<i64>,
     /// Nodes by name.
     pub(crate) nodes: BTreeMap<String, MergeStatus>,
 }
@@ -131,11 +135,13 @@ impl Monitor {
         Arc::new(Monitor {
             trace: config.trace.clone(),
             object_store: config.store.clone(),
+            identity: config.identity(),
             started: (started, now()),
             memory,
             memory_limit: config.memory,
             nodes: Mutex::default(),
             store: Mutex::new(StoreStatus {
+                final_time: None,
                 at: started,
                 failure: None,
                 merge_lag_ns: 0,
@@ -302,6 +308,9 @@ impl Monitor {
             subscribers: self.subscribers.load(Relaxed),
             subscribers_cut: self.subscribers_cut.load(Relaxed),
             turned_away: self.refused.load(Relaxed),
+            cluster: self.identity.cluster.clone(),
+            partition: self.identity.partition,
+            final_time: store.final_time,
             losses,
         };
         ClusterStatus { server, nodes: nodes.into_values().collect(), orders: Vec::new() }

@@ -27,7 +27,7 @@ use crate::net::frames::{Frames, ReadError};
 use crate::shared::Shared;
 use crate::store::budget::Budget;
 use crate::store::watermarks::FlowControl;
-use miot_proto::wire::{FrameError, GREETING, MAX_HELLO, Message, Role, VERSION, Version};
+use miot_proto::wire::{FrameError, GREETING, MAX_HELLO, Message, Role, SETS_SINCE_MINOR, VERSION, Version};
 use miot_tls::Certificate;
 use std::io;
 use std::net::SocketAddr;
@@ -122,7 +122,7 @@ pub(crate) async fn serve<R, W>(
             tracing::info!(peer = %address, host, "subscriber connected");
             let monitor = Arc::clone(&shared.monitor);
             monitor.subscribers.fetch_add(1, Ordering::Relaxed);
-            let served = subscriber::serve(frames, writer, conn, shared, shutdown).await;
+            let served = subscriber::serve(frames, writer, conn, hello.version, shared, shutdown).await;
             monitor.subscribers.fetch_sub(1, Ordering::Relaxed);
             match served {
                 Ok(()) => tracing::info!(peer = %address, host, "subscriber disconnected"),
@@ -143,7 +143,8 @@ pub(crate) async fn serve<R, W>(
             // The server does not wait for a probe when it stops.
             drop(shutdown);
             tracing::info!(peer = %address, host, "probe connected");
-            if let Err(end) = probe::serve(frames, writer).await {
+            let member = (hello.version.minor >= SETS_SINCE_MINOR).then(|| shared.config.identity());
+            if let Err(end) = probe::serve(frames, writer, member).await {
                 tracing::debug!(peer = %address, host, reason = %end, "probe ended");
             }
         }

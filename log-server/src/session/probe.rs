@@ -6,19 +6,28 @@ use crate::net::frames::Frames;
 use crate::now;
 use crate::store::budget::Budget;
 use crate::store::watermarks::FlowControl;
-use miot_proto::wire::{MAX_HELLO, Message, VERSION};
+use miot_proto::wire::{MAX_HELLO, MemberIdentity, Message, VERSION};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 /// Maximum number of questions that are answered.
 const QUESTIONS: usize = 64;
 
-pub(super) async fn serve<R, W>(mut frames: Frames<R>, mut writer: W) -> Result<(), SessionEnd>
+/// Serves a probe. `member`: what it gets of this server's identity.
+pub(super) async fn serve<R, W>(
+    mut frames: Frames<R>,
+    mut writer: W,
+    member: Option<MemberIdentity>,
+) -> Result<(), SessionEnd>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    writer.write_all(&Message::Welcome { version: VERSION, through: 0 }.frame()).await?;
+    let mut greeting = Message::Welcome { version: VERSION, through: 0 }.frame();
+    if let Some(member) = member {
+        Message::Member { member }.append_frame(&mut greeting);
+    }
+    writer.write_all(&greeting).await?;
     writer.flush().await?;
     let (budget, flow) = (Budget::new(MAX_HELLO), FlowControl::default());
     for _ in 0..QUESTIONS {

@@ -13,7 +13,7 @@ use crate::store::budget::Budget;
 use crate::store::input::{InputKind, ReaderInput};
 use crate::store::watermarks::FlowControl;
 use bytes::Bytes;
-use miot_proto::wire::{Message, VERSION};
+use miot_proto::wire::{Message, SETS_SINCE_MINOR, VERSION, Version};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,6 +34,7 @@ pub(super) async fn serve<R, W>(
     mut frames: Frames<R>,
     mut writer: W,
     conn: ConnId,
+    version: Version,
     shared: Arc<Shared>,
     shutdown: Shutdown,
 ) -> Result<(), SessionEnd>
@@ -59,7 +60,9 @@ where
     let queued = Arc::new(AtomicUsize::new(0));
     let (cut, cut_off) = oneshot::channel();
     let since = filter.since();
-    let subscription = Subscription { filter, frames: live_frames, queued: Arc::clone(&queued), cut };
+    let wants_final = version.minor >= SETS_SINCE_MINOR;
+    let queue = Arc::clone(&queued);
+    let subscription = Subscription { filter, frames: live_frames, queued: queue, wants_final, cut };
     let past = match since {
         Some(since) => Some(read_past(&shared, conn, since, past_filter, subscription)),
         None => {

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use miot_daemon::settings;
 use miot_proto::units;
-use miot_proto::wire::{DEFAULT_PORT, MAX_FRAME};
+use miot_proto::wire::{DEFAULT_PORT, MAX_FRAME, MemberIdentity};
 use miot_tls::{Files, is_loopback};
 use miot_trace_store::ids::MAX_PARTITION;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,8 @@ pub const ENV_PREFIX: &str = "MIOT_SERVER_";
 
 /// One frame of maximum size, and its overhead; bytes.
 const MIN_NODE_MEMORY: u64 = MAX_FRAME as u64 + (1 << 20);
+/// Maximum length of the name of a cluster, bytes.
+const MAX_CLUSTER: usize = 64;
 /// With a lower rate, one frame would take minutes; bytes per second.
 const MIN_RATE: u64 = 64 << 10;
 
@@ -53,6 +55,9 @@ pub struct Config {
     /// traces are read as one table have different ones. A trace is continued only with the
     /// partition that it was begun with. Default: 0.
     pub partition: u16,
+    /// Name of the cluster, at most 64 bytes. Log-servers of one set have the same one. A trace is
+    /// continued only with the name that it was begun with. Default: empty, none.
+    pub cluster: String,
     /// User to switch to when started as root, once the server listens; all capabilities are
     /// dropped. Default: none.
     pub user: Option<String>,
@@ -145,6 +150,7 @@ impl Default for Config {
             user: None,
             trace: PathBuf::from("/var/lib/miot/trace"),
             partition: 0,
+            cluster: String::new(),
             silent_after: Duration::from_secs(5),
             clock_uncertainty: Duration::from_millis(10),
             memory: 512 << 20,
@@ -208,6 +214,9 @@ impl Config {
         }
         if self.partition > MAX_PARTITION {
             return fail(format!("partition: {} is too much, at most {MAX_PARTITION}", self.partition));
+        }
+        if self.cluster.len() > MAX_CLUSTER || self.cluster.chars().any(char::is_control) {
+            return fail(format!("cluster: expected a name of at most {MAX_CLUSTER} bytes"));
         }
         if self.memory < 2 * MAX_FRAME as u64 {
             return fail(format!(
@@ -282,6 +291,11 @@ impl Config {
         }
     }
 
+    /// Identity in a set of log-servers.
+    pub(crate) fn identity(&self) -> MemberIdentity {
+        MemberIdentity { cluster: self.cluster.clone(), partition: self.partition }
+    }
+
     /// Files for TLS; `None` without TLS.
     ///
     /// # Errors
@@ -305,6 +319,7 @@ impl Config {
             keep_for: (!self.keep_for.is_zero()).then_some(self.keep_for),
             store: self.store.clone(),
             partition: self.partition,
+            cluster: self.cluster.clone(),
         }
     }
 }

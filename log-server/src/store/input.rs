@@ -8,7 +8,7 @@ use crate::store::budget::Charge;
 use crate::store::merge::GivenUp;
 use crate::store::watermarks::FlowControl;
 use miot_proto::batch::Columns;
-use miot_proto::wire::{DeviceSample, Message, Process, ProcessKey, ProcessLoss, Stream, StreamEnd};
+use miot_proto::wire::{DeviceSample, Message, Process, ProcessKey, ProcessLoss, Resume, Stream, StreamEnd};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -56,6 +56,8 @@ pub(crate) enum NodeInput {
     StreamEnd { seq: Seq, end: StreamEnd },
     /// See [`Message::ProcessEnd`].
     ProcessEnd { seq: Seq, key: ProcessKey, time: i64, lost: ProcessLoss },
+    /// See [`Message::Resume`].
+    Resume { seq: Seq, resume: Resume },
     /// See [`Message::Devices`].
     Devices { seq: Seq, sample: DeviceSample },
     /// See [`Message::Heartbeat`].

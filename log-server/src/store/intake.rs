@@ -9,7 +9,7 @@ use crate::error::{Error, Refusal};
 use crate::ids::catalog::LimitReached;
 use crate::ids::{ConnId, NodeId, Seq, StreamId};
 use crate::live::past::JoinRequest;
-use miot_proto::wire::{Message, Process, Stream};
+use miot_proto::wire::{Message, Process, Resume, Stream};
 use miot_trace_store::{Table, TracePosition};
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -116,6 +116,7 @@ impl Store {
                     }
                 }
             }
+            NodeInput::Resume { seq, resume } => self.resume(conn, node, seq, resume, ticket),
             NodeInput::Devices { seq, sample } => {
                 self.watermarks.rows_received(node, Instant::now());
                 if self.sessions.received(conn, seq) {
@@ -133,6 +134,40 @@ impl Store {
             NodeInput::Closed => self.close(conn),
         }
         Ok(())
+    }
+
+    /// Records what other log-servers have of a stream or process.
+    fn resume(
+        &mut self,
+        conn: ConnId,
+        node: NodeId,
+        seq: Seq,
+        resume: Resume,
+        ticket: impl FnOnce(Seq) -> Option<Ticket>,
+    ) {
+        match resume {
+            Resume::Stream { stream: number, from, lost_nested, filtered, time } => {
+                let Some(stream) = self.stream_of_message(conn, number, seq) else { return };
+                let process = self.catalog.streams.get(&stream).map(|stream| stream.process);
+                for (place, count) in self.catalog.stream_resumed(stream, lost_nested, filtered) {
+                    if let Some(process) = process {
+                        self.add_total(time, process, Some(stream), place, count);
+                    }
+                }
+                self.merge.resume(stream, from, time, ticket(seq));
+            }
+            Resume::Process { key, no_lane, time } => {
+                if !self.sessions.received(conn, seq) {
+                    return;
+                }
+                if let Some(process) = self.catalog.process_id(node, key) {
+                    for (place, count) in self.catalog.process_resumed(process, no_lane) {
+                        self.add_total(time, process, None, place, count);
+                    }
+                }
+                self.uncommitted.extend(ticket(seq));
+            }
+        }
     }
 
     /// Connects a node, and answers its request.

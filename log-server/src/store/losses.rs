@@ -6,7 +6,7 @@ use crate::columns::side_tables::{self, LossRow};
 use crate::error::Error;
 use crate::ids::{NodeId, ProcessId, StreamId};
 use miot_trace_store::Table;
-use miot_trace_store::schema::FILTERED;
+use miot_trace_store::schema::{is_elsewhere, is_loss};
 use std::collections::HashMap;
 
 /// Rows of `losses` that were not written yet, and totals.
@@ -21,9 +21,11 @@ pub(super) struct Losses {
 
 impl Losses {
     fn add(&mut self, node: NodeId, row: LossRow) {
-        let count = self.by_node.entry(node).or_default().entry(row.place).or_default();
-        *count = count.saturating_add(row.count);
-        if row.place != FILTERED {
+        if !is_elsewhere(row.place) {
+            let count = self.by_node.entry(node).or_default().entry(row.place).or_default();
+            *count = count.saturating_add(row.count);
+        }
+        if is_loss(row.place) {
             self.total = self.total.saturating_add(row.count);
         }
         self.rows.push(row);

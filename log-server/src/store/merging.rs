@@ -50,10 +50,14 @@ impl Store {
                 self.commit()?;
             }
             if !more {
+                self.reporting.merged = until.or(self.reporting.merged);
                 break;
             }
         }
         if !self.sink.is_failing() {
+            if let Some(merged) = self.reporting.merged {
+                self.tail.publish_final(merged);
+            }
             let reached = self.reporting.bound.unwrap_or_else(|| self.clock.at(now));
             self.activity.advance_to(reached);
         }

@@ -75,6 +75,8 @@ pub(crate) const STEP_ROWS: usize = 1 << 14;
 const FULL_STEP_EVERY: Duration = Duration::from_millis(1);
 /// Maximum number of inputs between two looks at the clock.
 const INPUTS: usize = 1024;
+/// Time between two final times for subscribers while there are no events.
+const FINAL_EVERY: Duration = Duration::from_millis(40);
 /// Maximum time between two rounds: an idle store checks whether a part is due to be sealed.
 const IDLE: Duration = Duration::from_millis(500);
 
@@ -225,7 +227,7 @@ impl Store {
             activity: shared.activity.clone(),
             uncommitted: Vec::new(),
             forced: false,
-            reporting: Reporting::new(Arc::clone(&shared.monitor), now),
+            reporting: Reporting::new(Arc::clone(&shared.monitor), &config.trace, now),
             settings,
         })
     }
@@ -274,6 +276,7 @@ impl Store {
                 self.commit()?;
                 last_commit = Instant::now();
             }
+            self.publish_final();
             self.sink.seal_if_due(|| self.catalog.live_ids());
             self.sink.retain_if_due();
             self.sink.sync_ledger_if_due();
@@ -298,6 +301,10 @@ impl Store {
         let mut due = Instant::now() + IDLE;
         if !self.merge.is_idle() || self.processes.has_endings() || !self.samples.is_empty() {
             due = due.min(last_merge + config.merge_every);
+        }
+        if self.tail.has_subscribers() {
+            // Readers of several log-servers wait for the final time of each.
+            due = due.min(last_merge + config.merge_every.max(FINAL_EVERY));
         }
         if self.is_dirty() && !self.sink.is_failing() {
             due = due.min(last_commit + config.commit_every);

@@ -4,6 +4,8 @@ use super::Store;
 use crate::ids::NodeId;
 use crate::monitor::{MergeStatus, Monitor, StoreStatus};
 use miot_daemon::Liveness;
+use miot_trace_store::final_time::FinalTime;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,15 +19,41 @@ pub(super) struct Reporting {
     pub(super) liveness: Liveness,
     /// Time up to which the nodes allowed to merge; `None`: no node held back the merge.
     pub(super) bound: Option<i64>,
+    /// Time before which everything was merged and appended.
+    pub(super) merged: Option<i64>,
+    /// Time before which the durable trace is final.
+    committed: Option<i64>,
+    final_time: FinalTime,
 }
 
 impl Reporting {
-    pub(super) fn new(monitor: Arc<Monitor>, now: Instant) -> Reporting {
-        Reporting { monitor, last: now, liveness: Liveness::default(), bound: None }
+    pub(super) fn new(monitor: Arc<Monitor>, trace: &Path, now: Instant) -> Reporting {
+        Reporting {
+            monitor,
+            last: now,
+            liveness: Liveness::default(),
+            bound: None,
+            merged: None,
+            committed: None,
+            final_time: FinalTime::new(trace),
+        }
     }
 }
 
 impl Store {
+    /// Publishes up to which time the trace directory is final, if everything merged is durable.
+    pub(super) fn publish_final(&mut self) {
+        let Some(merged) = self.reporting.merged.filter(|_| !self.is_dirty() && !self.sink.is_failing())
+        else {
+            return;
+        };
+        self.reporting.committed = Some(merged);
+        if let Err(error) = self.reporting.final_time.advance(merged) {
+            // Readers of several traces wait; nothing else depends on it.
+            tracing::debug!(%error, "cannot publish the final time");
+        }
+    }
+
     /// Gives the monitor a copy of the status, if it is due.
     pub(super) fn report_if_due(&mut self) {
         if self.reporting.last.elapsed() < REPORT_EVERY {
@@ -49,6 +77,7 @@ impl Store {
             merge_lag_ns: bound.map_or(0, |bound| time.saturating_sub(bound).max(0)),
             waiting: self.merge.rows() as u64,
             events: self.sink.committed(),
+            final_time: self.reporting.committed,
             nodes: nodes.collect(),
         };
         self.reporting.monitor.store_reported(status);

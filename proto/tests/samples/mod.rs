@@ -4,8 +4,8 @@ use miot_proto::batch::Columns;
 use miot_proto::event::{self, Caller, Communicator, Event, Ext, RecordKind, flag};
 use miot_proto::op;
 use miot_proto::wire::{
-    Device, DeviceCounters, DeviceKind, DeviceSample, GREETING, Message, Pace, Process, ProcessKey,
-    ProcessLoss, Role, Stream, StreamEnd, StreamKey, Version,
+    Device, DeviceCounters, DeviceKind, DeviceSample, GREETING, MemberIdentity, Message, Pace, Process,
+    ProcessKey, ProcessLoss, Resume, Role, SetMember, Stream, StreamEnd, StreamKey, Version,
 };
 
 pub(crate) const ATTEMPT: u32 = 0xa1a2_a3a4;
@@ -255,5 +255,33 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("hello_probe", hello(Role::Probe)),
         ("devices", Message::Devices { seq: 7, sample: device_sample(key.boot) }),
         ("pace", Message::Pace { pace: Pace::Unfollowed }),
+        (
+            "resume_stream",
+            Message::Resume {
+                seq: 8,
+                resume: Resume::Stream { stream: 3, from: 900, lost_nested: 1, filtered: 2, time: -5 },
+            },
+        ),
+        (
+            "resume_process",
+            Message::Resume { seq: 9, resume: Resume::Process { key, no_lane: 4, time: 1_700_000_000 } },
+        ),
+        (
+            "member",
+            Message::Member { member: MemberIdentity { cluster: "north".to_owned(), partition: 1023 } },
+        ),
+        (
+            "members",
+            Message::Members {
+                others: vec![
+                    SetMember { address: "b:4747".to_owned(), identity: None },
+                    SetMember {
+                        address: "c:4747".to_owned(),
+                        identity: Some(MemberIdentity { cluster: String::new(), partition: 7 }),
+                    },
+                ],
+            },
+        ),
+        ("final", Message::Final { time: 1_700_000_000_000_000_000 }),
     ]
 }

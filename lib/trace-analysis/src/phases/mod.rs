@@ -33,7 +33,7 @@ use miot_proto::op::{Layer, mpi_io};
 use miot_trace_events::events;
 use miot_trace_events::{Event, EventNames, Events};
 use miot_trace_store::FileNames;
-use miot_trace_store::schema::FILTERED;
+use miot_trace_store::schema::{FILTERED, is_elsewhere};
 use pieces::{RequestLayout, Set, Views, VisibleBytes};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -229,6 +229,9 @@ impl<'a> Phases<'a> {
             return;
         };
         for row in 0..batch.num_rows() {
+            if is_elsewhere(places.value(row)) {
+                continue;
+            }
             self.lossy.insert(processes.is_valid(row).then(|| processes.value(row)));
             if places.value(row) == FILTERED {
                 self.lossy.insert(None);

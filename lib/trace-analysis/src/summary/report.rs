@@ -4,7 +4,8 @@ use super::{Operation, Process, Summary, Tally};
 use crate::{column, text};
 use arrow_array::types::{UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
-use miot_trace_store::{FileNames, schema::FILTERED};
+use miot_trace_store::FileNames;
+use miot_trace_store::schema::{FILTERED, is_loss};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -154,6 +155,7 @@ pub(super) fn finish(summary: Summary, names: &FileNames, processes: &[RecordBat
     let (filtered, lost) =
         losses.iter().fold((0u64, 0u64), |(filtered, lost), row| match row.place.as_str() {
             FILTERED => (filtered.saturating_add(row.count), lost),
+            place if !is_loss(place) => (filtered, lost),
             _ => (filtered, lost.saturating_add(row.count)),
         });
     let operations = summary.operations;

@@ -110,7 +110,7 @@ impl Ctf {
         );
         let (Some(times), Some(nodes), Some(places), Some(counts)) = columns else { return };
         for row in 0..batch.num_rows() {
-            if places.value(row) != schema::FILTERED {
+            if schema::is_loss(places.value(row)) {
                 let node = self.nodes.entry(nodes.value(row).to_owned()).or_default();
                 let count = node.losses.entry(stamp(times.value(row))).or_default();
                 *count = count.saturating_add(counts.value(row));

@@ -111,6 +111,8 @@ pub struct CheckReport {
     pub unproven: Option<String>,
     /// Requests that a filter left out, by duration or sampling.
     pub filtered: u64,
+    /// Requests whose numbers another log-server of the set has.
+    pub elsewhere: u64,
     /// Events marked late.
     pub late: u64,
     /// What retention has removed.
@@ -163,6 +165,9 @@ impl fmt::Display for CheckReport {
             self.lost,
             self.late
         )?;
+        if self.elsewhere > 0 {
+            write!(f, ", {} at other log-servers", self.elsewhere)?;
+        }
         if self.filtered > 0 {
             write!(f, ", {} filtered out", self.filtered)?;
         }

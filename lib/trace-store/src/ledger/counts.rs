@@ -1,7 +1,7 @@
 //! Counts of the rows of a part.
 
 use crate::id_map::IdHasher;
-use crate::schema::{FILTERED, TABLES, Table, column, text};
+use crate::schema::{TABLES, Table, column, is_loss, text};
 use crate::stream_spans::{StreamSpan, spans_of};
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array, RecordBatch};
@@ -127,8 +127,7 @@ impl Counts {
             if streams.is_valid(row) && firsts.is_valid(row) && lasts.is_valid(row) {
                 self.add_span(streams.value(row), firsts.value(row), lasts.value(row), 0);
             } else {
-                let total =
-                    if places.value(row) == FILTERED { &mut self.filtered } else { &mut self.unranged };
+                let total = if is_loss(places.value(row)) { &mut self.unranged } else { &mut self.filtered };
                 *total = total.saturating_add(counts.value(row));
             }
         }

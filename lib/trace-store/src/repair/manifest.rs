@@ -31,7 +31,7 @@ impl Repair {
         let counted = live.first().into_iter().chain(sealed.first()).min();
         let reason = "before its ledger begins".to_owned();
         let counted = counted.map(|from| LedgerCoverage { from: *from, reason });
-        Manifest { created, counted, ..Manifest::new(self.partition()?) }.write(dir)?;
+        Manifest { created, counted, ..Manifest::new(self.partition()?, String::new()) }.write(dir)?;
         let text = format!("a new manifest was written, with the time of the oldest file: {error}");
         self.add(None, text, None);
         Ok(())

@@ -83,9 +83,12 @@ fn losses(batch: &RecordBatch, needs: &NeededIds, removed: &mut RemovedParts) ->
     rows.map(|(row, ((process, stream), last))| {
         let keep = needs.loss(process, stream, last);
         if !keep {
-            let filtered = places.value(row) == FILTERED;
-            let total = if filtered { &mut removed.filtered } else { &mut removed.lost };
-            *total = total.saturating_add(count.value(row));
+            let place = places.value(row);
+            if place == FILTERED {
+                removed.filtered = removed.filtered.saturating_add(count.value(row));
+            } else if schema::is_loss(place) {
+                removed.lost = removed.lost.saturating_add(count.value(row));
+            }
         }
         keep
     })

@@ -87,7 +87,7 @@ pub(super) async fn events(
     let (frames, queued_frames) = mpsc::unbounded_channel();
     let queued = Arc::new(AtomicUsize::new(0));
     let (cut, cut_off) = oneshot::channel();
-    let subscription = Subscription { filter, frames, queued: Arc::clone(&queued), cut };
+    let subscription = Subscription { filter, frames, queued: Arc::clone(&queued), wants_final: false, cut };
     // No connection has this number.
     let _ = shared.store.send(
         shared.input(ConnId::BROWSER, InputKind::Reader(ReaderInput::Subscribe(Box::new(subscription)))),

@@ -2,7 +2,7 @@
 
 use crate::error::Refusal;
 use miot_proto::batch::{Columns, ExtRow};
-use miot_proto::wire::{DeviceSample, MAX_DEVICE_NAME, Message, Process, ProcessKey, Stream};
+use miot_proto::wire::{DeviceSample, MAX_DEVICE_NAME, Message, Process, ProcessKey, Resume, Stream};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -56,6 +56,12 @@ impl OpenDefinitions {
                 let ascending = ranges.is_sorted_by(|a, b| a.1 < b.0);
                 let valid = ascending && ranges.iter().all(|(first, last)| first <= last && *last < u64::MAX);
                 require(valid, "the attempt numbers of records that were given up are not valid")
+            }
+            Message::Resume { resume: Resume::Stream { stream, .. }, .. } => {
+                require(self.streams.contains(stream), "a stream resumes before its definition")
+            }
+            Message::Resume { resume: Resume::Process { key, .. }, .. } => {
+                require(self.processes.contains(key), "a process resumes before its definition")
             }
             Message::StreamEnd { end, .. } => {
                 require(self.streams.remove(&end.stream), "the end of a stream before the stream")

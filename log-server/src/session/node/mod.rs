@@ -30,7 +30,7 @@ use limits::{BASE_SIZE, DEAD_AFTER, DRAIN, MAX_AHEAD_NS, MAX_HELD, OpenDefinitio
 use miot_proto::batch::Columns;
 use miot_proto::control::MAX_EXCEPTIONS;
 use miot_proto::status::{MAX_IN_FLIGHT, MAX_REPORT, NodeReport};
-use miot_proto::wire::{MAX_FRAME, Message, Pace};
+use miot_proto::wire::{MAX_FRAME, Message, Pace, Resume, SetMember};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::io::AsyncRead;
@@ -168,6 +168,7 @@ impl Session {
         match message {
             Message::Pong { sent, received, answered } => return self.pong(sent, (received, answered)),
             Message::Report { status } => return self.report(&status),
+            Message::Members { others } => return self.check_members(&others),
             Message::Outcome { id, outcome } => {
                 if outcome.len() > MAX_REPORT {
                     return Err(Refusal::Rule("an outcome of more than 64 KiB").into());
@@ -205,6 +206,16 @@ impl Session {
         self.held_bytes += message.charge.bytes();
         self.held.push(message);
         if self.held_bytes > MAX_HELD { self.clock_known() } else { Ok(()) }
+    }
+
+    /// Refuses the node if its set has two log-servers of one partition, or of different clusters:
+    /// ids of their traces would not be unique.
+    fn check_members(&self, others: &[SetMember]) -> Result<(), SessionEnd> {
+        let own = self.shared.config.identity();
+        match others.iter().find_map(|other| Some((other, other.identity.as_ref()?.conflict_with(&own)?))) {
+            None => Ok(()),
+            Some((other, conflict)) => Err(Refusal::Set { address: other.address.clone(), conflict }.into()),
+        }
     }
 
     /// Stores a status report of the node. An unreadable report is ignored: it is only displayed.
@@ -267,6 +278,18 @@ impl Session {
             }
             Message::ProcessEnd { seq, key, time, lost } => {
                 NodeInput::ProcessEnd { seq: Seq(seq), key, time: merged(time), lost }
+            }
+            Message::Resume { seq, resume } => {
+                let resume = match resume {
+                    Resume::Stream { stream, from, lost_nested, filtered, time } => {
+                        let (from, time) = (from.min(MAX_ATTEMPT), merged(time));
+                        Resume::Stream { stream, from, lost_nested, filtered, time }
+                    }
+                    Resume::Process { key, no_lane, time } => {
+                        Resume::Process { key, no_lane, time: merged(time) }
+                    }
+                };
+                NodeInput::Resume { seq: Seq(seq), resume }
             }
             Message::Devices { seq, mut sample } => {
                 sample.time = merged(sample.time);

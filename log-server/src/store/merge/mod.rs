@@ -21,6 +21,7 @@ use crate::ids::StreamId;
 use miot_proto::batch::{Columns, REFUSED};
 use miot_proto::event::flag;
 use miot_proto::wire::StreamEnd;
+use miot_trace_store::schema::ELSEWHERE;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -165,6 +166,11 @@ enum EntryKind {
         refused: VecDeque<Refused>,
     },
     GivenUp(GivenUp),
+    /// Other log-servers have the attempt numbers below `from`.
+    Resume {
+        from: u64,
+        time: i64,
+    },
     End(StreamEnd),
 }
 
@@ -277,6 +283,16 @@ impl<T> Merge<T> {
             queue.next = queue.next.max(after.unwrap_or(given_up.after));
             self.entries += 1;
             queue.queue.push_back(Entry { kind: EntryKind::GivenUp(given_up), ticket });
+        }
+    }
+
+    /// Records that other log-servers have the attempt numbers below `from` that have not arrived.
+    pub fn resume(&mut self, stream: StreamId, from: u64, time: i64, ticket: T) {
+        self.add_stream(stream, 0);
+        if let Some(queue) = self.streams.get_mut(&stream) {
+            queue.next = queue.next.max(from);
+            self.entries += 1;
+            queue.queue.push_back(Entry { kind: EntryKind::Resume { from, time }, ticket });
         }
     }
 
@@ -400,6 +416,7 @@ impl<T> StreamQueue<T> {
                     }
                 }
                 EntryKind::GivenUp(given_up) => gaps.give_up(given_up),
+                EntryKind::Resume { from, time } => gaps.skip_to(*from, ELSEWHERE, *time),
                 EntryKind::End(end) => {
                     let after = end.after.min(end.attempts);
                     gaps.skip_to(after, SPOOL_DAMAGED, end.time);

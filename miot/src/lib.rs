@@ -5,6 +5,7 @@
 mod bench;
 mod cat;
 mod check;
+mod compact;
 mod ctl;
 mod devices;
 mod doctor;
@@ -26,6 +27,7 @@ mod remote;
 mod replay;
 mod report;
 mod run;
+mod sets;
 mod simulate;
 mod source;
 mod stat;
@@ -69,6 +71,7 @@ enum Command {
     Model(model::Arguments),
     Estimate(estimate::Arguments),
     Fsck(check::Arguments),
+    Compact(compact::Arguments),
     Export(export::Arguments),
     Fsstats(Box<fsstats::Arguments>),
     Import(import::Arguments),
@@ -114,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::Phases(arguments) => (phases::run(&arguments), EXIT_FAILED),
         Command::Model(arguments) => (model::run(&arguments), EXIT_FAILED),
         Command::Estimate(arguments) => (estimate::run(&arguments), EXIT_FAILED),
+        Command::Compact(arguments) => (compact::run(&arguments), EXIT_FAILED),
         Command::Fsck(arguments) => (check::run(&arguments), EXIT_FAILED),
         Command::Export(arguments) => (export::run(&arguments), EXIT_FAILED),
         Command::Fsstats(arguments) => (fsstats::run(&arguments), EXIT_FAILED),

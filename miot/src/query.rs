@@ -1,10 +1,13 @@
 //! `miot query`: runs `miot-query`, a separate program because its engine takes long to build.
 
+use crate::sets;
 use anyhow::{anyhow, bail};
 use clap::Args;
+use miot_trace_store::set::SetState;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 /// Query a trace in SQL; see `miot query --help`
@@ -16,12 +19,30 @@ pub(crate) struct Arguments {
     arguments: Vec<OsString>,
 }
 
+/// Returns the arguments with the members of a set in place of its name.
+fn with_members(arguments: &[OsString]) -> anyhow::Result<Vec<OsString>> {
+    let Some((first, rest)) =
+        arguments.split_first().filter(|(first, _)| !first.as_encoded_bytes().starts_with(b"-"))
+    else {
+        return Ok(arguments.to_vec());
+    };
+    let dirs = sets::traces(Path::new(first))?;
+    if dirs.len() == 1 {
+        return Ok(arguments.to_vec());
+    }
+    let state = SetState::examine(&dirs)?;
+    state.notes().iter().for_each(|note| eprintln!("miot: {note}"));
+    let named = state.readable().into_iter().flat_map(|dir| [OsString::from("--trace"), dir.into()]);
+    Ok(named.chain(rest.iter().cloned()).collect())
+}
+
 /// Replaces this process by `miot-query`; prefers the one in the directory of this program.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let arguments = with_members(&arguments.arguments)?;
     let name = "miot-query";
     let beside = std::env::current_exe()?.with_file_name(name);
     for program in [beside.into_os_string(), name.into()] {
-        let error = Command::new(&program).args(&arguments.arguments).exec();
+        let error = Command::new(&program).args(&arguments).exec();
         if error.kind() != ErrorKind::NotFound {
             return Err(anyhow!(error).context(format!("cannot run {}", program.display())));
         }

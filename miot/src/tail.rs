@@ -1,9 +1,11 @@
 //! `miot tail`: prints the latest and further events of a trace directory or a log-server.
 
-use crate::filter::{Filter, Matcher, nanoseconds};
+mod set;
+
+use crate::filter::{Filter, Matcher};
 use crate::output::Out;
-use crate::remote::{Tls, address, connect, receive, send};
-use crate::unread;
+use crate::remote::{Tls, connect, receive, send};
+use crate::{sets, unread};
 use arrow_array::RecordBatch;
 use clap::Args;
 use miot_proto::wire::{Message, Role};
@@ -20,11 +22,12 @@ const POLL: Duration = Duration::from_millis(50);
 /// Print the last events of a trace, or follow it as it grows
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot tail miot-trace                    the last ten events\n  miot tail -f /var/lib/miot/trace        the last ten events, then new ones\n  miot tail -f server:4747 --op open      opens of the whole cluster as they complete\n  miot tail -f --since 10m server:4747    events of the last ten minutes, then new ones\n  miot tail -f server:4747 --tls-certificate alice.pem --tls-key alice.key --tls-authority ca.pem"
+    after_help = "Examples:\n  miot tail miot-trace                    the last ten events\n  miot tail -f /var/lib/miot/trace        the last ten events, then new ones\n  miot tail -f server:4747 --op open      opens of the whole cluster as they complete\n  miot tail -f --since 10m server:4747    events of the last ten minutes, then new ones\n  miot tail -f a:4747,b:4747               log-servers of a set, in one order\n  miot tail -f server:4747 --tls-certificate alice.pem --tls-key alice.key --tls-authority ca.pem"
 )]
 pub(crate) struct Arguments {
-    /// Trace directory, or host:port of a log-server (with -f)
-    #[arg(value_name = "DIR|HOST:PORT", default_value = ".")]
+    /// Trace directory, or host:port of a log-server (with -f); or a set of these: separated by
+    /// commas, or a file set.toml
+    #[arg(value_name = "DIR|HOST:PORT|SET", default_value = ".")]
     source: String,
     /// Print further events as they arrive
     #[arg(short, long)]
@@ -44,15 +47,25 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let matcher = arguments.filter.matcher()?;
     let mut printer = RowPrinter::new(Out::new(arguments.format == Format::Json), arguments.format, None);
-    match address(&arguments.source) {
-        Some(address) => {
-            anyhow::ensure!(
-                arguments.follow,
-                "a log-server can only be followed: add -f, or read its trace directory"
-            );
-            remote(address, arguments, &matcher, &mut printer)
-        }
-        None => local(Path::new(&arguments.source), arguments, &matcher, &mut printer),
+    let source = Path::new(&arguments.source);
+    // Without -f, the traces of a set file are read.
+    let servers = sets::servers(&arguments.source)?.filter(|_| arguments.follow || !source.exists());
+    let Some(servers) = servers else {
+        return match sets::traces(source)?.as_slice() {
+            dirs @ [_, _, ..] if arguments.follow => {
+                set::directories(dirs, arguments.lines, &matcher, &mut printer)
+            }
+            _ => local(source, arguments, &matcher, &mut printer),
+        };
+    };
+    anyhow::ensure!(
+        arguments.follow,
+        "a log-server can only be followed: add -f, or read its trace directory"
+    );
+    let subscribe = set::subscribe(&arguments.filter);
+    match servers.as_slice() {
+        [address] => remote(address, &subscribe, &arguments.tls, &matcher, &mut printer),
+        several => set::servers(several, &subscribe, &arguments.tls, &matcher, &mut printer),
     }
 }
 
@@ -136,21 +149,13 @@ impl LastRows {
 
 fn remote(
     address: &str,
-    arguments: &Arguments,
+    subscribe: &Message,
+    tls: &Tls,
     matcher: &Matcher,
     printer: &mut RowPrinter<'_>,
 ) -> anyhow::Result<ExitCode> {
-    let mut stream = connect(address, &arguments.tls, Role::Tail, None)?;
-    let filter = &arguments.filter;
-    let subscribe = Message::Subscribe {
-        layers: filter.layer.clone(),
-        ops: filter.op.clone(),
-        paths: filter.path.clone(),
-        pids: filter.pid.clone(),
-        nodes: filter.node.clone(),
-        since: filter.since.map(nanoseconds),
-    };
-    send(&mut *stream, &subscribe)?;
+    let mut stream = connect(address, tls, Role::Tail, None)?;
+    send(&mut *stream, subscribe)?;
     loop {
         match receive(&mut *stream)? {
             Message::Rows { arrow } => {

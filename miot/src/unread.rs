@@ -1,6 +1,8 @@
 //! Records which files of a trace could not be read. Every command opens traces here, so that all
 //! commands report unreadable files in the same way, with the same exit code.
 
+use crate::sets;
+use miot_trace_store::set::SetState;
 use miot_trace_store::{Follow, Reader, UnreadLog, follow};
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -13,7 +15,16 @@ pub(crate) const EXIT_INCOMPLETE: u8 = 4;
 const MOST: usize = 20;
 
 /// Traces that were opened, and the reports printed for them.
-static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+static OPENED: Mutex<OpenedTraces> =
+    Mutex::new(OpenedTraces { traces: Vec::new(), set_notes: BTreeSet::new(), is_incomplete: false });
+
+struct OpenedTraces {
+    traces: Vec<Opened>,
+    /// Reports about sets that were printed.
+    set_notes: BTreeSet<String>,
+    /// A trace of a set is missing.
+    is_incomplete: bool,
+}
 
 struct Opened {
     dir: PathBuf,
@@ -21,11 +32,33 @@ struct Opened {
     reported: BTreeSet<String>,
 }
 
-/// Opens a trace. Damaged or missing files are skipped and reported by [`report_unread`].
+/// Opens a trace, or the traces of a set as one (see [`crate::sets`]). Damaged or missing files are
+/// skipped and reported by [`report_unread`].
 pub(crate) fn open(dir: &Path) -> anyhow::Result<Reader> {
+    let dirs = sets::traces(dir)?;
+    let [dir] = dirs.as_slice() else {
+        let state = SetState::examine(&dirs)?;
+        report_set(&state);
+        return Ok(Reader::of_set(&state, |dir| {
+            let reader = Reader::tolerant(dir)?;
+            watch(dir, reader.unread());
+            Ok(reader)
+        })?);
+    };
     let reader = Reader::tolerant(dir)?;
     watch(dir, reader.unread());
     Ok(reader)
+}
+
+/// Reports what the result of a set lacks, once.
+fn report_set(state: &SetState) {
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    for note in state.notes() {
+        if opened.set_notes.insert(note.clone()) {
+            eprintln!("miot: {note}");
+        }
+    }
+    opened.is_incomplete |= state.is_incomplete();
 }
 
 /// Follows a trace; like [`open`].
@@ -37,15 +70,16 @@ pub(crate) fn follow(dir: &Path, from: follow::FollowFrom) -> anyhow::Result<Fol
 
 fn watch(dir: &Path, notes: UnreadLog) {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    opened.push(Opened { dir: dir.to_owned(), notes, reported: BTreeSet::new() });
+    opened.traces.push(Opened { dir: dir.to_owned(), notes, reported: BTreeSet::new() });
 }
 
 /// Reports on standard error unreadable files that were not reported yet. Returns true if there are
 /// any, old or new.
 pub(crate) fn report_unread() -> bool {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut is_any = opened.is_incomplete;
+    let opened = &mut opened.traces;
     let dirs: BTreeSet<PathBuf> = opened.iter().map(|opened| opened.dir.clone()).collect();
-    let mut is_any = false;
     for dir in dirs {
         // A command may open a trace several times.
         let of_dir = || opened.iter().filter(|opened| opened.dir == dir);

@@ -113,11 +113,20 @@ impl KillableDaemon {
     /// # Panics
     /// If it ends with an error.
     pub fn stop(mut self) -> String {
-        self.restart();
-        let Some(daemon) = self.running.take() else { return self.printed };
-        let (status, text) = daemon.stop(Signal::TERM);
-        self.printed.push_str(&text);
-        assert!(status.success(), "{status}\n{}", self.printed);
+        self.stop_now();
         self.printed
+    }
+
+    /// Like [`KillableDaemon::stop`], for a daemon that may be started again.
+    ///
+    /// # Panics
+    /// If it ends with an error.
+    pub fn stop_now(&mut self) {
+        self.restart();
+        if let Some(daemon) = self.running.take() {
+            let (status, text) = daemon.stop(Signal::TERM);
+            self.printed.push_str(&text);
+            assert!(status.success(), "{status}\n{}", self.printed);
+        }
     }
 }

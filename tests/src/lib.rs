@@ -29,6 +29,7 @@
 //! | [`resource_usage`] | Memory and descriptors of a process over time |
 //! | [`rules`] | Differences by design between trace and strace |
 //! | [`scenario`] | Deterministic runs of real programs |
+//! | [`set_deployment`] | Several log-servers, nodes and producers, checked by the judge |
 //! | [`steered`] | The program `steered`, controlled by commands |
 //! | [`strace`] | Parses the output of strace |
 //! | [`test_dir`] | Directory of a test |
@@ -70,6 +71,7 @@ pub mod random;
 pub mod resource_usage;
 pub mod rules;
 pub mod scenario;
+pub mod set_deployment;
 pub mod steered;
 pub mod strace;
 pub mod test_dir;

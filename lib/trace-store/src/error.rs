@@ -79,6 +79,16 @@ pub enum Error {
         /// Name of the writer's cluster.
         expected: String,
     },
+    /// Two traces cannot be read as one.
+    #[error("{} and {} cannot be in one set: {reason}", one.display(), other.display())]
+    Set {
+        /// A directory.
+        one: PathBuf,
+        /// Another directory.
+        other: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// Another process writes to this directory.
     #[error("{} is being written by another process: stop that process first, or choose another directory", dir.display())]
     InUse {

@@ -14,10 +14,12 @@
 //! It is reported, but not as a problem.
 
 mod report;
+mod set;
 mod streams;
 
 pub(crate) use report::counted;
 pub use report::{CheckReport, DamagedRows, Problem, ProblemKind};
+pub use set::{MissingNumbers, SetReport, check_set};
 
 use crate::error::Error;
 use crate::layout::{Layout, Parts};

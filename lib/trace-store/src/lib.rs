@@ -51,6 +51,8 @@
 //! | `used_ids` | detects ids in events of a live part that no side table defines |
 //! | `live_rows` | rows of a live stream up to its last whole message |
 //! | [`upload`] | what an object store gets of a trace, and what it has |
+//! | [`compact`] | one trace of the traces of several log-servers |
+//! | [`set`] | traces of several log-servers, read as one |
 //! | `unread_log` | what a reader could not read |
 //! | `checksum`, `parquet_file` | checksums of sealed files; opening and reading them |
 //! | [`fsck`], [`repair`], `quarantine` | check of a directory; its repair; the folder of damaged files |
@@ -58,6 +60,7 @@
 mod carried;
 mod checksum;
 pub mod clocks;
+pub mod compact;
 mod error;
 pub mod escape;
 mod event_file;
@@ -88,6 +91,7 @@ pub mod schema;
 mod seal;
 mod sealer;
 mod stream_spans;
+pub mod set;
 mod unread_log;
 pub mod upload;
 mod used_ids;

@@ -19,6 +19,7 @@ use crate::recover::{StreamEnds, TornTail};
 use crate::rows::{FileNames, Joiner};
 use crate::scan::{self, Scan, ScanPart, Select};
 use crate::schema::{TABLES, Table};
+use crate::set::MergedBatches;
 use crate::unread_log::{OnDamage, UnreadItem, UnreadLog};
 use arrow_array::RecordBatch;
 use arrow_schema::Fields;
@@ -41,6 +42,10 @@ pub struct Reader {
     parts: Vec<Part>,
     missed: Arc<AtomicU64>,
     on_damage: OnDamage,
+    /// Traces of other partitions that are read as one with this trace, ascending.
+    others: Vec<Reader>,
+    /// Of several traces, events from this time on are not read.
+    until: Option<i64>,
 }
 
 /// A Parquet file of a trace; see [`Reader::sealed_files`].
@@ -106,6 +111,8 @@ impl Reader {
             parts,
             missed: Arc::default(),
             on_damage: OnDamage::Fail,
+            others: Vec::new(),
+            until: None,
         })
     }
 
@@ -147,7 +154,7 @@ impl Reader {
     /// skipped.
     #[must_use]
     pub fn missed(&self) -> u64 {
-        self.missed.load(Ordering::Relaxed)
+        self.missed.load(Ordering::Relaxed) + self.others.iter().map(Reader::missed).sum::<u64>()
     }
 
     /// Returns the missing parts: later parts or their own side tables exist. Their events are not
@@ -165,6 +172,11 @@ impl Reader {
             return Ok(MissingParts::default());
         };
         Ok(MissingParts::between(now.first, last, &existing))
+    }
+
+    /// Reads this trace and those of other partitions as one, see [`crate::set`].
+    pub(crate) fn with_others(self, others: Vec<Reader>, until: Option<i64>) -> Reader {
+        Reader { others, until, ..self }
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -267,6 +279,17 @@ impl Reader {
     /// [`Error::Io`], [`Error::Damaged`], also for a column that events do not have. The items can
     /// have the same errors.
     pub fn scan(&self, select: &Select) -> Result<Scan, Error> {
+        if self.others.is_empty() {
+            return self.own_scan(select);
+        }
+        let mut scans = vec![self.own_scan(select)?];
+        for other in &self.others {
+            scans.push(other.own_scan(select)?);
+        }
+        Scan::merged(scans, self.until, &self.layout)
+    }
+
+    fn own_scan(&self, select: &Select) -> Result<Scan, Error> {
         let parts = self.parts.iter().filter_map(|part| match &part.live {
             None => select.wants_sealed(part.number).then_some(ScanPart::Sealed(part.number)),
             Some(live) => live[Table::Events as usize].as_ref().map(|live| ScanPart::Live(live.reopened())),
@@ -276,7 +299,18 @@ impl Reader {
 
     /// Returns the rows of a table, in the order in which they were written; ends after an error.
     /// The rows of a side table are read at once, with those carried over from removed parts.
-    pub fn batches(&self, table: Table) -> impl Iterator<Item = Result<RecordBatch, Error>> + '_ {
+    pub fn batches(&self, table: Table) -> Box<dyn Iterator<Item = Result<RecordBatch, Error>> + '_> {
+        if self.others.is_empty() {
+            return Box::new(self.own_batches(table));
+        }
+        let all = std::iter::once(self).chain(&self.others).map(move |reader| reader.own_batches(table));
+        if table == Table::Events {
+            return Box::new(MergedBatches::new(all, self.until, self.layout.root().to_owned()));
+        }
+        Box::new(all.flatten())
+    }
+
+    fn own_batches(&self, table: Table) -> impl Iterator<Item = Result<RecordBatch, Error>> + '_ {
         let (side, parts) = if table == Table::Events {
             (None, self.parts.as_slice())
         } else {

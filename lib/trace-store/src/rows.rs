@@ -1,22 +1,57 @@
 //! Joins events with the names of their files and threads.
 
-use crate::ids::DenseIds;
+use crate::ids::{DenseIds, partition_of};
 use crate::schema::{self, Table, column, text};
 use arrow_array::builder::StringBuilder;
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::ArrowError;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Texts by id. Ids are dense, so most texts are in an array; a stray large id does not enlarge it.
+/// Texts by id. Ids are dense, so most texts are in an array for each partition; a stray large id
+/// does not enlarge it.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     text: String,
+    first: DenseNames,
+    /// Of further partitions, by partition.
+    more: BTreeMap<u16, DenseNames>,
+    sparse: HashMap<u64, (usize, u32)>,
+}
+
+/// Names of one partition.
+#[derive(Clone, Debug, Default)]
+struct DenseNames {
     ids: DenseIds,
     /// Start and length in `text`; length `u32::MAX`: no text.
     dense: Vec<(usize, u32)>,
-    sparse: HashMap<u64, (usize, u32)>,
+}
+
+impl DenseNames {
+    fn get(&self, id: u64) -> Option<(usize, u32)> {
+        let index = usize::try_from(self.ids.get(id)).ok();
+        index.and_then(|index| self.dense.get(index)).copied().filter(|range| range.1 != u32::MAX)
+    }
+
+    /// Returns false for a stray id.
+    fn put(&mut self, id: u64, range: (usize, u32)) -> bool {
+        match usize::try_from(self.ids.add(id)) {
+            Ok(index) if index < self.dense.len() + MAX_GAP => {
+                if index >= self.dense.len() {
+                    self.dense.resize(index + 1, ABSENT);
+                }
+                self.dense[index] = range;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u64> {
+        let dense = self.dense.iter().zip(0..).filter(|(range, _)| range.1 != u32::MAX);
+        dense.map(|(_, number)| self.ids.id(number))
+    }
 }
 
 /// Paths by file id.
@@ -34,45 +69,44 @@ impl Names {
         }
         let range = (self.text.len(), name.len().min(u32::MAX as usize - 1) as u32);
         self.text.push_str(name);
-        match usize::try_from(self.ids.add(id)) {
-            Ok(index) if index < self.dense.len() + MAX_GAP => {
-                if index >= self.dense.len() {
-                    self.dense.resize(index + 1, ABSENT);
-                }
-                self.dense[index] = range;
-            }
-            _ => {
-                self.sparse.insert(id, range);
-            }
+        let is_put = self.first.put(id, range)
+            || partition_of(id)
+                .is_some_and(|partition| self.more.entry(partition).or_default().put(id, range));
+        if !is_put {
+            self.sparse.insert(id, range);
         }
     }
 
     /// Returns the text of an id.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<&str> {
-        let index = usize::try_from(self.ids.get(id)).ok();
-        let dense = index.and_then(|i| self.dense.get(i)).filter(|p| p.1 != u32::MAX);
-        let (start, length) = dense.or_else(|| self.sparse.get(&id))?;
-        self.text.get(*start..*start + *length as usize)
+        let (start, length) = self.first.get(id).or_else(|| self.get_other(id))?;
+        self.text.get(start..start + length as usize)
+    }
+
+    fn get_other(&self, id: u64) -> Option<(usize, u32)> {
+        let of_partition = self.more.get(&partition_of(id)?);
+        of_partition.and_then(|names| names.get(id)).or_else(|| self.sparse.get(&id).copied())
     }
 
     /// Returns ids and their texts, in order of id except stray ones.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &str)> {
-        let dense = self.dense.iter().zip(0..).filter(|(range, _)| range.1 != u32::MAX);
-        let dense = dense.map(|(_, number)| self.ids.id(number));
+        let dense = self.first.iter().chain(self.more.values().flat_map(DenseNames::iter));
         dense.chain(self.sparse.keys().copied()).filter_map(|id| Some((id, self.get(id)?)))
     }
 
     /// Number of ids with a text.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.dense.iter().filter(|p| p.1 != u32::MAX).count() + self.sparse.len()
+        self.first.iter().count()
+            + self.more.values().map(|names| names.iter().count()).sum::<usize>()
+            + self.sparse.len()
     }
 
     /// Returns true if no id has a text.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.dense.is_empty() && self.sparse.is_empty()
+        self.first.dense.is_empty() && self.sparse.is_empty()
     }
 }
 
@@ -144,7 +178,7 @@ mod tests {
         }
         let mut other = Names::default();
         other.put(ids::first(9) + 2, "of partition 9");
-        assert_eq!((other.dense.len(), other.get(ids::first(9) + 2)), (4, Some("of partition 9")));
+        assert_eq!((other.first.dense.len(), other.get(ids::first(9) + 2)), (4, Some("of partition 9")));
         assert_eq!(other.iter().collect::<Vec<_>>(), [(ids::first(9) + 2, "of partition 9")]);
         assert_eq!([0, 1, 2, 3, 4].map(|id| names.get(id)), [None, Some("c"), None, Some(""), None]);
         assert_eq!((names.get(far), names.get(MAX_GAP as u64 + 2)), (Some("z"), Some("b")));

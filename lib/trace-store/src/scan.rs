@@ -11,6 +11,7 @@ use crate::live::LiveReader;
 use crate::live_rows::LiveRows;
 use crate::parquet_file::Batches;
 use crate::schema::{self, Table, column};
+use crate::set::MergedBatches;
 use crate::unread_log::OnDamage;
 use arrow_array::types::TimestampNanosecondType;
 use arrow_array::{BooleanArray, RecordBatch};
@@ -124,6 +125,25 @@ impl Scan {
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
+    }
+}
+
+impl Scan {
+    /// Merges the scans of several partitions. Another thread merges ahead of the caller.
+    pub(crate) fn merged(scans: Vec<Scan>, until: Option<i64>, layout: &Layout) -> Result<Scan, Error> {
+        let rows = scans.iter().map(Scan::rows).sum();
+        let root = layout.root().to_owned();
+        let failed = Error::io("merge events of", layout.root());
+        let (sender, batches) = sync_channel(AHEAD);
+        let merge = move || {
+            for batch in MergedBatches::new(scans.into_iter(), until, root) {
+                if sender.send(batch).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().name("miot-merge".into()).spawn(merge).map_err(failed)?;
+        Ok(Scan { batches, rows })
     }
 }
 

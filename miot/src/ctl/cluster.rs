@@ -1,10 +1,13 @@
 //! `miot ctl --server`: controls the nodes of a log-server.
 
 use super::Switch;
+use crate::chain;
 use crate::numbers::bytes;
 use crate::output::Out;
 use crate::recorded::Recorded;
 use crate::remote::{Tls, ask, operator, unexpected_reply};
+use crate::sets::{self, MemberStatus};
+use crate::unread;
 use anyhow::bail;
 use clap::Args;
 use miot_log_client::config::recording::when_full_name;
@@ -29,8 +32,9 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct Cluster {
-    /// Query and control nodes through this log-server, instead of this node
-    #[arg(long, value_name = "HOST:PORT", global = true, conflicts_with = "dir")]
+    /// Query and control nodes through this log-server, instead of this node; or through all of a
+    /// set: HOST:PORT,HOST:PORT or a file set.toml
+    #[arg(long, value_name = "HOST:PORT|SET", global = true, conflicts_with = "dir")]
     server: Option<String>,
     /// Only nodes whose name matches this glob, e.g. 'rack1-*'
     #[arg(long, value_name = "GLOB", global = true)]
@@ -46,20 +50,62 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Returns the log-server, if `--server` was given.
-    pub(super) fn server(&self) -> anyhow::Result<Option<&str>> {
+    /// Returns the log-servers, if `--server` was given.
+    pub(super) fn servers(&self) -> anyhow::Result<Option<Vec<String>>> {
         let narrowed = self.node.is_some() || self.job.is_some() || self.pid.is_some();
         if self.server.is_none() && narrowed {
             bail!("--node, --job and --pid require a log-server: add --server HOST:PORT");
         }
-        Ok(self.server.as_deref())
+        let Some(text) = &self.server else { return Ok(None) };
+        // One address may be anything that the connection reports.
+        Ok(Some(sets::servers(text)?.unwrap_or_else(|| vec![text.clone()])))
     }
 
-    pub(super) fn status(&self, server: &str, format: Format) -> anyhow::Result<ExitCode> {
+    fn ask_status(&self, server: &str) -> anyhow::Result<ClusterStatus> {
         let mut stream = operator(server, &self.tls, Duration::ZERO)?;
-        let OperatorReply::Status(status) = ask(&mut *stream, &OperatorRequest::Status)? else {
-            return Err(unexpected_reply());
-        };
+        match ask(&mut *stream, &OperatorRequest::Status)? {
+            OperatorReply::Status(status) => Ok(*status),
+            _ => Err(unexpected_reply()),
+        }
+    }
+
+    /// Prints the status of all log-servers of a set.
+    fn set_status(&self, servers: &[String], format: Format) -> anyhow::Result<ExitCode> {
+        let members: Vec<(MemberStatus, Option<ClusterStatus>)> = sets::examine(servers, &self.tls)?
+            .into_iter()
+            .map(|member| match member.missing {
+                Some(_) => Ok((member, None)),
+                None => self.ask_status(&member.address).map(|status| (member, Some(status))),
+            })
+            .collect::<anyhow::Result<_>>()?;
+        let is_complete = members.iter().all(|(_, status)| status.is_some());
+        let mut out = Out::new(format == Format::Json);
+        match format {
+            Format::Text => {
+                for (member, status) in &members {
+                    writeln!(out, "{}", describe(member, status.as_ref()))?;
+                    if let Some(status) = status {
+                        text(status, &mut out)?;
+                    }
+                    writeln!(out)?;
+                }
+            }
+            Format::Json => {
+                let members = members.iter().map(|(member, status)| SetMemberStatus { member, status });
+                serde_json::to_writer(&mut out, &SetStatus { servers: members.collect() })?;
+                writeln!(out)?;
+            }
+            Format::Csv => {
+                let nodes = members.iter().filter_map(|(_, status)| status.as_ref());
+                records(&mut out, format, true, nodes.flat_map(|status| status.nodes.iter().map(NodeRow::of)))?;
+            }
+        }
+        Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::from(unread::EXIT_INCOMPLETE) })
+    }
+
+    pub(super) fn status(&self, servers: &[String], format: Format) -> anyhow::Result<ExitCode> {
+        let [server] = servers else { return self.set_status(servers, format) };
+        let status = self.ask_status(server)?;
         let mut out = Out::new(format == Format::Json);
         match format {
             Format::Text => text(&status, &mut out)?,
@@ -72,8 +118,31 @@ impl Cluster {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Sends a command to nodes and reports the outcome.
+    /// Sends a command to nodes, through each log-server, and reports the outcome.
     pub(super) fn steer(
+        &self,
+        servers: &[String],
+        action: &Action,
+        timeout: Option<Duration>,
+        format: Format,
+    ) -> anyhow::Result<ExitCode> {
+        let mut failed = None;
+        for server in servers {
+            match self.steer_one(server, action.clone(), timeout, format) {
+                Ok(code) if code == ExitCode::SUCCESS => {}
+                Ok(code) => failed = Some(code),
+                Err(error) if servers.len() == 1 => return Err(error),
+                // The others get the command.
+                Err(error) => {
+                    eprintln!("miot: {server}: {}", chain(&error));
+                    failed = Some(ExitCode::FAILURE);
+                }
+            }
+        }
+        Ok(failed.unwrap_or(ExitCode::SUCCESS))
+    }
+
+    fn steer_one(
         &self,
         server: &str,
         action: Action,
@@ -116,6 +185,40 @@ impl Cluster {
         let failed = rows.iter().any(|row| row.outcome == "failed" || row.outcome == "absent" && !remembered);
         Ok(ExitCode::from(u8::from(failed || rows.is_empty() && !remembered)))
     }
+}
+
+/// Status of a set, for JSON.
+#[derive(Serialize)]
+struct SetStatus<'a> {
+    servers: Vec<SetMemberStatus<'a>>,
+}
+
+/// A log-server of a set, and its status if it is not missing.
+#[derive(Serialize)]
+struct SetMemberStatus<'a> {
+    #[serde(flatten)]
+    member: &'a MemberStatus,
+    status: &'a Option<ClusterStatus>,
+}
+
+fn describe(member: &MemberStatus, status: Option<&ClusterStatus>) -> String {
+    let Some(status) = status else {
+        let reason = member.missing.as_deref().unwrap_or("no answer");
+        return format!("{}: missing: {reason}", member.address);
+    };
+    let clock = member.clock_offset_ns.zip(member.clock_error_ns).map_or_else(String::new, |(offset, error)| {
+        let sign = if offset < 0 { "-" } else { "+" };
+        format!(", clock {sign}{} ± {}", since(offset.saturating_abs()), since(error))
+    });
+    let final_time = status.server.final_time.map_or_else(
+        || ", not final yet".to_owned(),
+        |time| format!(", final up to {} ago", since(status.server.time.saturating_sub(time))),
+    );
+    let cluster = match status.server.cluster.as_str() {
+        "" => String::new(),
+        name => format!(" of cluster `{name}`"),
+    };
+    format!("{}: partition {}{cluster}{final_time}{clock}", member.address, status.server.partition)
 }
 
 /// Reply of a node.

@@ -33,6 +33,7 @@ Examples:
   miot ctl set --flight-recorder on  keep the latest events in memory ...
   miot ctl snapshot                  ... and deliver them now
   miot ctl --server logs:4747 status             all nodes of a log-server
+  miot ctl --server a:4747,b:4747 status         ... of all log-servers of a set
   miot ctl --server logs:4747 off                ... recording off, also for nodes that connect later
   miot ctl --server logs:4747 --node 'n1*' on    ... recording on for some
   miot ctl --server logs:4747 --job 4711 set --ops=read,write
@@ -133,8 +134,8 @@ impl Node {
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Arguments { node, cluster, format, command } = arguments;
-    if let Some(server) = cluster.server()? {
-        return through(server, &cluster, command, format);
+    if let Some(servers) = cluster.servers()? {
+        return through(&servers, &cluster, command, format);
     }
     let change = match command {
         Command::Status => return status(&node, format),
@@ -167,18 +168,23 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs a command on the nodes of a log-server.
-fn through(server: &str, cluster: &Cluster, command: Command, format: Format) -> anyhow::Result<ExitCode> {
+fn through(
+    servers: &[String],
+    cluster: &Cluster,
+    command: Command,
+    format: Format,
+) -> anyhow::Result<ExitCode> {
     let switch =
         |on| Action::Set(command::SettingsUpdate { enabled: Some(on), ..command::SettingsUpdate::default() });
     let (action, timeout) = match command {
-        Command::Status => return cluster.status(server, format),
+        Command::Status => return cluster.status(servers, format),
         Command::On => (switch(true), None),
         Command::Off => (switch(false), None),
         Command::Set(set) => (Action::Set(cluster::change(set.recorded, set.flight_recorder)), None),
         Command::Reset => (Action::Reset, None),
         Command::Snapshot { timeout } => (Action::Snapshot, Some(timeout)),
     };
-    cluster.steer(server, action, timeout, format)
+    cluster.steer(servers, &action, timeout, format)
 }
 
 fn snapshot(node: &Node, timeout: Duration) -> anyhow::Result<ExitCode> {

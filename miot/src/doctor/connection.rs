@@ -4,14 +4,18 @@ use super::report::CheckReport;
 use crate::chain;
 use crate::remote::{Stream, receive, send};
 use miot_log_client::Config;
-use miot_proto::wire::{GREETING, Message, Role, VERSION};
+use miot_log_client::servers::preference;
+use miot_proto::wire::{GREETING, MemberIdentity, Message, Role, VERSION};
 use miot_tls::TlsClient;
+use miot_trace_events::text::duration;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, SystemTime};
 
 const AREA: &str = "connection";
 /// Timeout of each step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum difference of the clocks of two log-servers of a set, nanoseconds.
+const MAX_CLOCKS_NS: i64 = 1_000_000_000;
 /// Number of time requests; the one with the shortest round trip counts.
 const TIME_REQUESTS: usize = 8;
 
@@ -19,8 +23,9 @@ const TIME_REQUESTS: usize = 8;
 pub(super) fn compare(config: &mut Config, running: String, is_asked_for: bool, report: &mut CheckReport) {
     let addresses =
         |server: &str| server.to_socket_addrs().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
+    let configured = config.members().join(",");
     let known = addresses(&config.server);
-    if running == config.server || addresses(&running).iter().any(|address| known.contains(address)) {
+    if running == configured || addresses(&running).iter().any(|address| known.contains(address)) {
         return report.ok(
             AREA,
             "log-server",
@@ -28,24 +33,89 @@ pub(super) fn compare(config: &mut Config, running: String, is_asked_for: bool, 
         );
     }
     let (wanted, by) = match is_asked_for {
-        true => (&config.server, "--server"),
-        false => (&config.server, "the configuration"),
+        true => (&configured, "--server"),
+        false => (&configured, "the configuration"),
     };
     let found = format!("the running log-client sends to {running}, {by} has {wanted}");
     let advice =
         "systemctl restart miot-log-client, if the configuration is right; otherwise set `server` in it";
     report.warning(AREA, "log-server", found, advice);
     if !is_asked_for {
-        config.server = running;
+        config.servers = running.split(',').map(str::to_owned).collect();
     }
 }
 
-/// Returns the offset of this machine's clock and the shortest round trip, nanoseconds.
+/// Checks all log-servers of the node, and whether they can be in one set. Returns the offset of
+/// this machine's clock from that of the preferred one, and the shortest round trip, nanoseconds.
 pub(super) fn examine(
     config: &Config,
     tls: Option<&TlsClient>,
     report: &mut CheckReport,
 ) -> Option<(i64, i64)> {
+    let mut known: Vec<(String, Answer)> = Vec::new();
+    for server in preference(&config.node, &config.members()) {
+        let config = Config { server: server.clone(), ..config.clone() };
+        if let Some(answer) = examine_one(&config, tls, report) {
+            known.iter().for_each(|(other, theirs)| compare_members((&server, &answer), (other, theirs), report));
+            known.push((server, answer));
+        }
+    }
+    spools(config, report);
+    known.first().map(|(_, answer)| (answer.offset, answer.round_trip))
+}
+
+/// Answer of a log-server.
+struct Answer {
+    /// `None`: it has an earlier version.
+    member: Option<MemberIdentity>,
+    /// Offset of this machine's clock from its clock, nanoseconds.
+    offset: i64,
+    /// Shortest round trip, nanoseconds.
+    round_trip: i64,
+}
+
+/// Checks that two log-servers can be in one set.
+fn compare_members((one, a): (&str, &Answer), (other, b): (&str, &Answer), report: &mut CheckReport) {
+    const CHECK: &str = "set";
+    match (&a.member, &b.member) {
+        (Some(mine), Some(theirs)) => match mine.conflict_with(theirs) {
+            Some(conflict) => report.problem(
+                AREA,
+                CHECK,
+                format!("{one} and {other} cannot be in one set: {conflict}"),
+                "set `partition` and `cluster` of the log-servers, or remove one of them from `servers`",
+            ),
+            None => report.ok(AREA, CHECK, format!("{one} and {other} can be in one set")),
+        },
+        _ => report.problem(
+            AREA,
+            CHECK,
+            format!("{one} or {other} has an earlier version, which cannot be in a set"),
+            "install the same version of MIOT on all log-servers",
+        ),
+    }
+    let differ = (a.offset - b.offset).saturating_abs();
+    if differ.saturating_sub(a.round_trip + b.round_trip) > MAX_CLOCKS_NS {
+        let found = format!("the clocks of {one} and {other} differ by {}", duration(differ));
+        report.problem(AREA, CHECK, found, "chronyc makestep, on the machine with the wrong time; restart its log-server");
+    }
+}
+
+/// Names what waits for other log-servers than those of the configuration.
+fn spools(config: &Config, report: &mut CheckReport) {
+    let root = config.spool_dir.clone().unwrap_or_else(|| config.dir.join("spool"));
+    for entry in std::fs::read_dir(&root).into_iter().flatten().flatten() {
+        let Ok(server) = std::fs::read_to_string(entry.path().join("server")) else { continue };
+        let server = server.trim();
+        if !config.members().iter().any(|member| member == server) {
+            let found = format!("{} holds records for {server}, which is not configured", entry.path().display());
+            let advice = "they are delivered when it answers; if it is gone for good, remove the directory: its records are then lost";
+            report.warning(AREA, "spool", found, advice);
+        }
+    }
+}
+
+fn examine_one(config: &Config, tls: Option<&TlsClient>, report: &mut CheckReport) -> Option<Answer> {
     let server = config.server.as_str();
     let (host, port) = server.rsplit_once(':').unwrap_or((server, ""));
     let addresses: Vec<_> = match server.to_socket_addrs() {
@@ -144,20 +214,26 @@ fn accepted(config: &Config, stream: &mut dyn Stream, is_tls: bool, report: &mut
     false
 }
 
-/// Returns the offset of this machine's clock from the log-server's, from the exchange with the
-/// shortest round trip.
-fn offset(stream: &mut dyn Stream) -> Option<(i64, i64)> {
+/// Returns the identity of the log-server, and the offset of this machine's clock from its clock,
+/// from the exchange with the shortest round trip.
+fn offset(stream: &mut dyn Stream) -> Option<Answer> {
+    let mut member = None;
     let mut best: Option<(i64, i64)> = None;
     for _ in 0..TIME_REQUESTS {
         let sent = now();
         send(stream, &Message::Ping { sent }).ok()?;
-        let Message::Pong { answered, .. } = receive(stream).ok()? else { break };
+        let mut message = receive(stream).ok()?;
+        if let Message::Member { member: identity } = message {
+            member = Some(identity);
+            message = receive(stream).ok()?;
+        }
+        let Message::Pong { answered, .. } = message else { break };
         let received = now();
         let (round_trip, middle) = (received - sent, sent + (received - sent) / 2);
         let found = (round_trip, middle - answered);
         best = Some(best.map_or(found, |best| best.min(found)));
     }
-    best.map(|(round_trip, offset)| (offset, round_trip))
+    best.map(|(round_trip, offset)| Answer { member, offset, round_trip })
 }
 
 fn now() -> i64 {

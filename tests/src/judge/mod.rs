@@ -98,21 +98,47 @@ impl fmt::Display for Verdict {
 /// With the first error found.
 #[must_use]
 pub fn judge(trace: &Path, asked: &Asked, rules: Rules) -> Verdict {
-    let report = fsck::check(trace);
-    assert!(report.is_good(), "{}: {report}", trace.display());
-    let reader = Reader::open(trace).unwrap_or_else(|e| panic!("{e}"));
+    judge_set(&[trace], asked, rules)
+}
+
+/// Judges the finished traces of several log-servers. A process or stream that is in several traces
+/// is one: its attempt numbers must be there once, in whichever trace.
+///
+/// # Panics
+/// With the first error found.
+#[must_use]
+pub fn judge_set(traces: &[&Path], asked: &Asked, rules: Rules) -> Verdict {
     let mut judge = Judge {
         asked,
         rules,
         verdict: Verdict::default(),
         processes: HashMap::new(),
         streams: HashMap::new(),
+        same: Same::default(),
     };
-    judge.processes(&reader);
-    judge.streams(&reader);
-    judge.events(&reader);
-    judge.losses(&reader);
+    let open = |trace: &&Path| {
+        let report = fsck::check(trace);
+        assert!(report.is_good(), "{}: {report}", trace.display());
+        Reader::open(trace).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let readers: Vec<Reader> = traces.iter().map(open).collect();
+    readers.iter().for_each(|reader| judge.processes(reader));
+    readers.iter().for_each(|reader| judge.streams(reader));
+    readers.iter().for_each(|reader| judge.events(reader));
+    readers.iter().for_each(|reader| judge.losses(reader));
     judge.conclude()
+}
+
+/// Processes and streams that several traces have, by their permanent identities.
+#[derive(Debug, Default)]
+struct Same {
+    /// By node, boot, nonce and process id.
+    processes: HashMap<(String, String, String, u32), u64>,
+    /// By process, lane and incarnation.
+    streams: HashMap<(u64, u32, u32), u64>,
+    /// The id in the first trace, by the id.
+    process_of: HashMap<u64, u64>,
+    stream_of: HashMap<u64, u64>,
 }
 
 /// A process of the trace.
@@ -154,16 +180,20 @@ struct Judge<'a> {
     verdict: Verdict,
     processes: HashMap<u64, Process>,
     streams: HashMap<u64, Stream>,
+    same: Same,
 }
 
 impl Judge<'_> {
     fn processes(&mut self, reader: &Reader) {
         for batch in reader.batches(Table::Processes).map(read) {
             let (ids, pids, nodes) = (unsigned(&batch, "process"), pids(&batch), texts(&batch, "node"));
+            let (boots, nonces) = (texts(&batch, "boot"), texts(&batch, "nonce"));
             for row in 0..batch.num_rows() {
-                let (node, pid) = (nodes.value(row).to_owned(), pids.value(row));
-                let process = Process { node, pid, no_lane: 0, producer: None };
-                assert!(self.processes.insert(ids.value(row), process).is_none(), "a process is there twice");
+                let (id, node, pid) = (ids.value(row), nodes.value(row).to_owned(), pids.value(row));
+                let identity = (node.clone(), boots.value(row).to_owned(), nonces.value(row).to_owned(), pid);
+                let first = *self.same.processes.entry(identity).or_insert(id);
+                assert!(self.same.process_of.insert(id, first).is_none(), "a process is there twice");
+                self.processes.entry(first).or_insert(Process { node, pid, no_lane: 0, producer: None });
             }
         }
     }
@@ -171,9 +201,14 @@ impl Judge<'_> {
     fn streams(&mut self, reader: &Reader) {
         for batch in reader.batches(Table::Threads).map(read) {
             let (ids, processes) = (unsigned(&batch, "stream"), unsigned(&batch, "process"));
+            let [lanes, incarnations] =
+                ["lane", "incarnation"].map(|name| primitive::<UInt32Type>(&batch, name));
             for row in 0..batch.num_rows() {
-                let stream = Stream { process: processes.value(row), ..Stream::default() };
-                assert!(self.streams.insert(ids.value(row), stream).is_none(), "a stream is there twice");
+                let (id, process) = (ids.value(row), self.same.process_of[&processes.value(row)]);
+                let identity = (process, lanes.value(row), incarnations.value(row));
+                let first = *self.same.streams.entry(identity).or_insert(id);
+                assert!(self.same.stream_of.insert(id, first).is_none(), "a stream is there twice");
+                self.streams.entry(first).or_insert(Stream { process, ..Stream::default() });
             }
         }
     }
@@ -206,8 +241,10 @@ impl Judge<'_> {
             );
             order.row((times.value(row), id, seq), late);
             let at = || format!("stream {id}, attempt {seq}");
-            let stream = self.streams.get_mut(&id).unwrap_or_else(|| panic!("{}: no such stream", at()));
-            assert_eq!(stream.process, processes.value(row), "{}: its process", at());
+            let first = self.same.stream_of.get(&id);
+            let stream = first.and_then(|first| self.streams.get_mut(first));
+            let stream = stream.unwrap_or_else(|| panic!("{}: no such stream", at()));
+            assert_eq!(stream.process, self.same.process_of[&processes.value(row)], "{}: its process", at());
             let process = self
                 .processes
                 .get_mut(&stream.process)
@@ -262,8 +299,12 @@ impl Judge<'_> {
                 ["stream", "process", "count", "first_seq", "last_seq"].map(|name| unsigned(&batch, name));
             for row in 0..batch.num_rows() {
                 let (place, count) = (places.value(row), counts.value(row));
+                if schema::is_elsewhere(place) {
+                    continue;
+                }
                 assert!(self.rules.lost_at.contains(&place), "{count} lost at {place}");
-                let process = self.processes.get_mut(&processes.value(row));
+                let process = self.same.process_of.get(&processes.value(row));
+                let process = process.and_then(|first| self.processes.get_mut(first));
                 let process = process.unwrap_or_else(|| panic!("{count} lost at {place} of no process"));
                 assert_eq!(process.node, nodes.value(row));
                 if place == "no_lane" {
@@ -277,9 +318,10 @@ impl Judge<'_> {
                     "{count} lost at {place}, but not which"
                 );
                 assert_eq!(count, last - first + 1);
-                let stream =
-                    self.streams.get_mut(&ids.value(row)).unwrap_or_else(|| panic!("lost in no stream"));
-                assert_eq!(stream.process, processes.value(row));
+                let stream = self.same.stream_of.get(&ids.value(row));
+                let stream = stream.and_then(|first| self.streams.get_mut(first));
+                let stream = stream.unwrap_or_else(|| panic!("lost in no stream"));
+                assert_eq!(stream.process, self.same.process_of[&processes.value(row)]);
                 stream.runs.push((first, last));
                 stream.lost += count;
             }

@@ -288,12 +288,17 @@ fn members_of_a_bad_set_are_refused_with_the_reason() {
 fn tail_of_a_set_is_in_order_and_complete() {
     let mut random = Random::new("sets-tail");
     let mut set = deployment("sets-tail", 2, "0s");
-    let mut tail = Background::start(
-        Command::new(&miot_tests::built::built().miot).args(["tail", "-f", &set.addresses(), "--format", "csv"]),
-    );
+    let mut tail = Background::start(Command::new(&miot_tests::built::built().miot).args([
+        "tail",
+        "-f",
+        &set.addresses(),
+        "--format",
+        "csv",
+    ]));
     set.work(Duration::from_secs(3), 2, &mut random);
     assert!(tail.running(), "{}", tail.printed());
-    let status = set.miot(&["ctl", "--server", &set.addresses(), "status", "--format", "json"]).success().stdout;
+    let status =
+        set.miot(&["ctl", "--server", &set.addresses(), "status", "--format", "json"]).success().stdout;
     let status: Value = serde_json::from_str(&status).unwrap();
     assert!(status["servers"][1]["status"]["server"]["final_time"].is_i64(), "{status}");
     assert_eq!(status["servers"][1]["partition"], 1);

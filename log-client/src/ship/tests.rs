@@ -152,6 +152,7 @@ fn each_message_arrives_over_faulty_connections() {
             node: "test".into(),
             dead_after: Duration::from_secs(60),
             tls: None,
+            set: None,
         };
         runtime.block_on(ship(transport, &peer, reader, node_clock(), None)).unwrap();
         let server = server.lock().unwrap();
@@ -226,6 +227,7 @@ fn silent_connection_is_closed() {
     outbox.end();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let dead_after = Duration::from_millis(10);
-    let peer = super::Peer { server: "nowhere".into(), node: "test".into(), dead_after, tls: None };
+    let peer =
+        super::Peer { server: "nowhere".into(), node: "test".into(), dead_after, tls: None, set: None };
     runtime.block_on(ship(SilentTransport(0), &peer, reader, node_clock(), None)).unwrap();
 }

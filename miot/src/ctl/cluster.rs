@@ -97,7 +97,12 @@ impl Cluster {
             }
             Format::Csv => {
                 let nodes = members.iter().filter_map(|(_, status)| status.as_ref());
-                records(&mut out, format, true, nodes.flat_map(|status| status.nodes.iter().map(NodeRow::of)))?;
+                records(
+                    &mut out,
+                    format,
+                    true,
+                    nodes.flat_map(|status| status.nodes.iter().map(NodeRow::of)),
+                )?;
             }
         }
         Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::from(unread::EXIT_INCOMPLETE) })
@@ -206,10 +211,11 @@ fn describe(member: &MemberStatus, status: Option<&ClusterStatus>) -> String {
         let reason = member.missing.as_deref().unwrap_or("no answer");
         return format!("{}: missing: {reason}", member.address);
     };
-    let clock = member.clock_offset_ns.zip(member.clock_error_ns).map_or_else(String::new, |(offset, error)| {
-        let sign = if offset < 0 { "-" } else { "+" };
-        format!(", clock {sign}{} ± {}", since(offset.saturating_abs()), since(error))
-    });
+    let clock =
+        member.clock_offset_ns.zip(member.clock_error_ns).map_or_else(String::new, |(offset, error)| {
+            let sign = if offset < 0 { "-" } else { "+" };
+            format!(", clock {sign}{} ± {}", since(offset.saturating_abs()), since(error))
+        });
     let final_time = status.server.final_time.map_or_else(
         || ", not final yet".to_owned(),
         |time| format!(", final up to {} ago", since(status.server.time.saturating_sub(time))),

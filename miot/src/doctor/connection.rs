@@ -56,7 +56,9 @@ pub(super) fn examine(
     for server in preference(&config.node, &config.members()) {
         let config = Config { server: server.clone(), ..config.clone() };
         if let Some(answer) = examine_one(&config, tls, report) {
-            known.iter().for_each(|(other, theirs)| compare_members((&server, &answer), (other, theirs), report));
+            known
+                .iter()
+                .for_each(|(other, theirs)| compare_members((&server, &answer), (other, theirs), report));
             known.push((server, answer));
         }
     }
@@ -97,7 +99,12 @@ fn compare_members((one, a): (&str, &Answer), (other, b): (&str, &Answer), repor
     let differ = (a.offset - b.offset).saturating_abs();
     if differ.saturating_sub(a.round_trip + b.round_trip) > MAX_CLOCKS_NS {
         let found = format!("the clocks of {one} and {other} differ by {}", duration(differ));
-        report.problem(AREA, CHECK, found, "chronyc makestep, on the machine with the wrong time; restart its log-server");
+        report.problem(
+            AREA,
+            CHECK,
+            found,
+            "chronyc makestep, on the machine with the wrong time; restart its log-server",
+        );
     }
 }
 
@@ -108,7 +115,8 @@ fn spools(config: &Config, report: &mut CheckReport) {
         let Ok(server) = std::fs::read_to_string(entry.path().join("server")) else { continue };
         let server = server.trim();
         if !config.members().iter().any(|member| member == server) {
-            let found = format!("{} holds records for {server}, which is not configured", entry.path().display());
+            let found =
+                format!("{} holds records for {server}, which is not configured", entry.path().display());
             let advice = "they are delivered when it answers; if it is gone for good, remove the directory: its records are then lost";
             report.warning(AREA, "spool", found, advice);
         }

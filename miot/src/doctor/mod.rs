@@ -100,12 +100,20 @@ fn configuration(arguments: &Arguments, report: &mut CheckReport) -> Config {
         servers: Option<[&'a str; 0]>,
     }
     let file = arguments.config.as_deref();
-    let flags = Flags { dir: arguments.dir.as_ref(), server: arguments.server.as_ref(), servers: arguments.server.as_ref().map(|_| []) };
+    let flags = Flags {
+        dir: arguments.dir.as_ref(),
+        server: arguments.server.as_ref(),
+        servers: arguments.server.as_ref().map(|_| []),
+    };
     let name = file.map_or_else(|| DEFAULT_FILE.to_owned(), |file| file.display().to_string());
     match Config::load(file, &flags) {
         Ok(config) => {
             let found = match file.is_some() || std::path::Path::new(DEFAULT_FILE).is_file() {
-                true => format!("{name} is valid: node `{}`, log-server {}", config.node, config.members().join(", ")),
+                true => format!(
+                    "{name} is valid: node `{}`, log-server {}",
+                    config.node,
+                    config.members().join(", ")
+                ),
                 false => format!(
                     "{name} does not exist, defaults are used: node `{}`, log-server {}",
                     config.node,

@@ -13,12 +13,14 @@ mod live;
 mod print;
 mod replay;
 mod screen;
+mod set;
 mod update;
 mod view;
 
 use crate::ctl::Node;
 use crate::filter::nanoseconds;
 use crate::remote::{Tls, address};
+use crate::sets;
 use anyhow::Context as _;
 use clap::Args;
 use columns::View;
@@ -60,8 +62,12 @@ Latencies are exact to a sixteenth. Guide: docs/guide/watching.md.
 current system call of the thread, from /proc; it is empty if this user may not trace the process. In json and csv, \
 times and ages are in nanoseconds.")]
 pub(crate) struct Arguments {
-    /// Trace directory, or host:port of a log-server
-    #[arg(value_name = "DIR|HOST:PORT", conflicts_with = "in_flight", required_unless_present = "in_flight")]
+    /// Trace directory, or host:port of a log-server; with --once also a set of these
+    #[arg(
+        value_name = "DIR|HOST:PORT|SET",
+        conflicts_with = "in_flight",
+        required_unless_present = "in_flight"
+    )]
     source: Option<String>,
     /// List the requests in progress on this node instead
     #[arg(long)]
@@ -126,6 +132,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         "--since requires a trace directory; a log-server shows only current activity"
     );
     let since = arguments.since.map(nanoseconds);
+    let is_set = sets::servers(source)?.is_some_and(|servers| servers.len() > 1)
+        || sets::traces(Path::new(source)).is_ok_and(|traces| traces.len() > 1);
+    anyhow::ensure!(
+        !is_set || arguments.once || arguments.format != Format::Text,
+        "the screen shows one log-server or trace: name one, or add --once for a table of the whole set"
+    );
     if arguments.once || arguments.format != Format::Text {
         return once(source, since, arguments);
     }
@@ -163,12 +175,21 @@ fn once(source: &str, since: Option<i64>, arguments: &Arguments) -> anyhow::Resu
         print::snapshot(snapshot, window, arguments.view, arguments.format, &mut stdout().lock())
             .context("cannot print")
     };
+    let servers = sets::servers(source)?.filter(|servers| servers.len() > 1);
+    if let Some(servers) = servers.filter(|_| !Path::new(source).exists()) {
+        let window = arguments.window.unwrap_or(ActivityWindow::Seconds(10));
+        print(&set::of_servers(&servers, &arguments.tls, window)?, window)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(address) = address(source) {
         let window = arguments.window.unwrap_or(ActivityWindow::Seconds(10));
         print(&Live::connect(address, &arguments.tls)?.ask(window)?.snapshot, window)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut activity = Replay::open(Path::new(source), since)?.all()?;
+    let mut activity = match sets::traces(Path::new(source))?.len() {
+        1 => Replay::open(Path::new(source), since)?.all()?,
+        _ => set::of_traces(Path::new(source), since)?,
+    };
     let window = arguments.window.unwrap_or(ActivityWindow::Whole);
     if window != ActivityWindow::Whole {
         // Complete the second of the last event.

@@ -253,7 +253,7 @@ fn time(batch: &RecordBatch, row: usize) -> i64 {
 }
 
 /// Returns the number of rows before the first row at `time` or later.
-fn before(batch: &RecordBatch, time: i64) -> usize {
+pub(super) fn before(batch: &RecordBatch, time: i64) -> usize {
     let times = times(batch);
     times.iter().position(|at| *at >= time).unwrap_or(times.len())
 }

@@ -282,3 +282,69 @@ impl<I: Iterator<Item = Result<RecordBatch, Error>>> Iterator for MergedBatches<
         next
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::MergedBatches;
+    use crate::schema::{NameKey, column, time_type};
+    use arrow_array::cast::AsArray as _;
+    use arrow_array::types::TimestampNanosecondType;
+    use arrow_array::{Array as _, ArrayRef, DictionaryArray, RecordBatch, TimestampNanosecondArray};
+    use arrow_schema::{Field, Schema};
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    fn batch(rows: &[(i64, &str)]) -> RecordBatch {
+        let times = TimestampNanosecondArray::from_iter_values(rows.iter().map(|row| row.0));
+        let names: DictionaryArray<NameKey> = rows.iter().map(|row| row.1).collect();
+        let columns: Vec<ArrayRef> = vec![Arc::new(times.with_timezone("UTC")), Arc::new(names)];
+        let fields = vec![
+            Field::new("time", time_type(), false),
+            Field::new("node", columns[1].data_type().clone(), false),
+        ];
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
+    }
+
+    fn merged(sources: &[&[&[(i64, &str)]]], until: Option<i64>) -> Vec<(i64, String)> {
+        let sources: Vec<Vec<RecordBatch>> =
+            sources.iter().map(|batches| batches.iter().map(|rows| batch(rows)).collect()).collect();
+        let sources = sources.into_iter().map(|batches| batches.into_iter().map(Ok));
+        let mut rows = Vec::new();
+        for batch in MergedBatches::new(sources, until, PathBuf::new()) {
+            let batch = batch.unwrap();
+            let times = column::<TimestampNanosecondType>(&batch, "time").unwrap();
+            let names = batch.column(1).as_dictionary::<NameKey>();
+            let values = names.values().as_string::<i32>();
+            for row in 0..batch.num_rows() {
+                rows.push((times.value(row), values.value(names.keys().value(row) as usize).to_owned()));
+            }
+        }
+        rows
+    }
+
+    fn named(rows: &[(i64, &str)]) -> Vec<(i64, String)> {
+        rows.iter().map(|(time, name)| (*time, (*name).to_owned())).collect()
+    }
+
+    #[test]
+    fn rows_are_in_order_of_time_then_partition() {
+        let a: &[&[(i64, &str)]] = &[&[(1, "a"), (3, "b")], &[(3, "a"), (9, "a")]];
+        let b: &[&[(i64, &str)]] = &[&[(2, "c"), (3, "a"), (3, "c")], &[(4, "c")]];
+        let c: &[&[(i64, &str)]] = &[&[], &[(3, "d")]];
+        let all = [(1, "a"), (2, "c"), (3, "b"), (3, "a"), (3, "a"), (3, "c"), (3, "d"), (4, "c"), (9, "a")];
+        assert_eq!(merged(&[a, b, c], None), named(&all));
+        assert_eq!(merged(&[a, b, c], Some(3)), named(&all[..2]));
+        assert_eq!(merged(&[a], None), named(&[(1, "a"), (3, "b"), (3, "a"), (9, "a")]));
+        assert!(merged(&[], None).is_empty());
+    }
+
+    /// A late row keeps its place in its own trace.
+    #[test]
+    fn late_rows_follow_the_rows_before_them() {
+        let late: &[&[(i64, &str)]] = &[&[(5, "a"), (1, "late"), (7, "a")]];
+        let other: &[&[(i64, &str)]] = &[&[(2, "b"), (6, "b")]];
+        let all = [(2, "b"), (5, "a"), (1, "late"), (6, "b"), (7, "a")];
+        assert_eq!(merged(&[late, other], None), named(&all));
+    }
+}

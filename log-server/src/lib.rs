@@ -77,9 +77,22 @@ fn now() -> i64 {
     };
     let (start, time) = START.get_or_init(|| {
         let closest = (0..16).map(read).min().map(|(_, start, time)| (start, time));
-        closest.unwrap_or_else(|| (Instant::now(), 0))
+        let (start, time) = closest.unwrap_or_else(|| (Instant::now(), 0));
+        (start, time.saturating_add(test_offset()))
     });
     time.saturating_add(nanoseconds(start.elapsed()))
+}
+
+/// Artificial error of the server's clock, nanoseconds: `MIOT_TEST_CLOCK=offset=3600s`. For tests only, in
+/// which log-servers of one machine stand for machines with different clocks.
+fn test_offset() -> i64 {
+    let Ok(text) = std::env::var("MIOT_TEST_CLOCK") else { return 0 };
+    let seconds = text.strip_prefix("offset=").and_then(|text| text.strip_suffix('s')?.parse::<i64>().ok());
+    match seconds {
+        Some(seconds) => tracing::warn!(seconds, "the clock has an artificial error (MIOT_TEST_CLOCK)"),
+        None => tracing::error!(text, "MIOT_TEST_CLOCK is not of the form offset=3600s, ignoring it"),
+    }
+    seconds.unwrap_or(0).saturating_mul(1_000_000_000)
 }
 
 /// Locks `mutex`, also after a panic of another thread: no code here leaves guarded data

@@ -308,3 +308,33 @@ fn tail_of_a_set_is_in_order_and_complete() {
     assert!(times[..times.len() - 1].is_sorted());
     set.end(Rules::LANES, readers_agree);
 }
+
+#[test]
+fn clock_of_another_hour_is_an_error() {
+    let place = miot_tests::test_dir::fresh("sets-clock");
+    let addresses = [0, 1].map(|_| format!("127.0.0.1:{}", miot_tests::daemons::free_port()));
+    let traces = ["a", "b"].map(|name| place.join(name));
+    let servers = [0, 1].map(|index| {
+        let mut server = server_of_set(&addresses[index], &traces[index], index, "test");
+        server.env("MIOT_SERVER_LOG", "info");
+        if index == 1 {
+            server.env("MIOT_TEST_CLOCK", "offset=3600s");
+        }
+        miot_tests::daemons::ready(&mut server)
+    });
+    let miot = |words: &[&str]| run(Command::new(&miot_tests::built::built().miot).args(words));
+    let names = addresses.join(",");
+    for words in [vec!["tail", "-f", &names], vec!["ctl", "--server", &names, "status"]] {
+        let ended = miot(&words);
+        assert_eq!(ended.code(), 1, "{}", ended.stderr);
+        let expected = format!("the clock of {} is ", addresses[1]);
+        assert!(ended.stderr.contains(&expected) && ended.stderr.contains("ahead of"), "{}", ended.stderr);
+    }
+    let dirs = traces.each_ref().map(|trace| trace.display().to_string()).join(",");
+    until("the traces have final times", || {
+        traces.iter().all(|trace| miot_trace_store::final_time::read(trace).is_some())
+    });
+    let cat = miot(&["cat", &dirs]);
+    assert!(cat.stderr.contains("the clocks of their log-servers differ"), "{}", cat.stderr);
+    servers.map(Background::end);
+}

@@ -19,7 +19,7 @@ use crate::recover::{StreamEnds, TornTail};
 use crate::rows::{FileNames, Joiner};
 use crate::scan::{self, Scan, ScanPart, Select};
 use crate::schema::{TABLES, Table};
-use crate::set::MergedBatches;
+use crate::set::{MergedBatches, MovedFiles, NEEDED};
 use crate::unread_log::{OnDamage, UnreadItem, UnreadLog};
 use arrow_array::RecordBatch;
 use arrow_schema::Fields;
@@ -46,6 +46,8 @@ pub struct Reader {
     others: Vec<Reader>,
     /// Of several traces, events from this time on are not read.
     until: Option<i64>,
+    /// Files of processes that several of the traces have.
+    moved: MovedFiles,
 }
 
 /// A Parquet file of a trace; see [`Reader::sealed_files`].
@@ -113,6 +115,7 @@ impl Reader {
             on_damage: OnDamage::Fail,
             others: Vec::new(),
             until: None,
+            moved: MovedFiles::default(),
         })
     }
 
@@ -175,8 +178,10 @@ impl Reader {
     }
 
     /// Reads this trace and those of other partitions as one, see [`crate::set`].
-    pub(crate) fn with_others(self, others: Vec<Reader>, until: Option<i64>) -> Reader {
-        Reader { others, until, ..self }
+    pub(crate) fn with_others(self, others: Vec<Reader>, until: Option<i64>) -> Result<Reader, Error> {
+        let all: Vec<&Reader> = std::iter::once(&self).chain(&others).collect();
+        let moved = MovedFiles::read(&all)?;
+        Ok(Reader { others, until, moved, ..self })
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -282,11 +287,12 @@ impl Reader {
         if self.others.is_empty() {
             return self.own_scan(select);
         }
-        let mut scans = vec![self.own_scan(select)?];
+        let wide = if self.moved.is_empty() { select.clone() } else { select.clone().with_needed(&NEEDED) };
+        let mut scans = vec![self.own_scan(&wide)?];
         for other in &self.others {
-            scans.push(other.own_scan(select)?);
+            scans.push(other.own_scan(&wide)?);
         }
-        Scan::merged(scans, self.until, &self.layout)
+        Scan::merged(scans, self.until, &self.moved, select, &self.layout)
     }
 
     fn own_scan(&self, select: &Select) -> Result<Scan, Error> {
@@ -305,12 +311,16 @@ impl Reader {
         }
         let all = std::iter::once(self).chain(&self.others).map(move |reader| reader.own_batches(table));
         if table == Table::Events {
-            return Box::new(MergedBatches::new(all, self.until, self.layout.root().to_owned()));
+            let root = self.layout.root();
+            let filled = all.map(move |batches| {
+                batches.map(move |batch| self.moved.fill(batch?).map_err(|error| Error::damaged(root, error)))
+            });
+            return Box::new(MergedBatches::new(filled, self.until, root.to_owned()));
         }
         Box::new(all.flatten())
     }
 
-    fn own_batches(&self, table: Table) -> impl Iterator<Item = Result<RecordBatch, Error>> + '_ {
+    pub(crate) fn own_batches(&self, table: Table) -> impl Iterator<Item = Result<RecordBatch, Error>> + '_ {
         let (side, parts) = if table == Table::Events {
             (None, self.parts.as_slice())
         } else {

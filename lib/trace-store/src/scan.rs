@@ -11,7 +11,7 @@ use crate::live::LiveReader;
 use crate::live_rows::LiveRows;
 use crate::parquet_file::Batches;
 use crate::schema::{self, Table, column};
-use crate::set::MergedBatches;
+use crate::set::{MergedBatches, MovedFiles};
 use crate::unread_log::OnDamage;
 use arrow_array::types::TimestampNanosecondType;
 use arrow_array::{BooleanArray, RecordBatch};
@@ -51,6 +51,14 @@ impl Select {
     pub fn all() -> Select {
         let columns = schema::event_columns().collect::<Vec<_>>();
         Select::columns(&columns)
+    }
+
+    /// Selects more columns if the file of an event is selected.
+    pub(crate) fn with_needed(mut self, more: &[&'static str]) -> Select {
+        if self.columns.contains(&"file") {
+            self.columns.extend(more);
+        }
+        self
     }
 
     /// Limits the events to those completed within `times`, nanoseconds since 1970.
@@ -130,13 +138,30 @@ impl Scan {
 
 impl Scan {
     /// Merges the scans of several partitions. Another thread merges ahead of the caller.
-    pub(crate) fn merged(scans: Vec<Scan>, until: Option<i64>, layout: &Layout) -> Result<Scan, Error> {
+    pub(crate) fn merged(
+        scans: Vec<Scan>,
+        until: Option<i64>,
+        moved: &MovedFiles,
+        select: &Select,
+        layout: &Layout,
+    ) -> Result<Scan, Error> {
         let rows = scans.iter().map(Scan::rows).sum();
-        let root = layout.root().to_owned();
-        let failed = Error::io("merge events of", layout.root());
+        let (root, moved) = (layout.root().to_owned(), moved.clone());
+        let failed = |source| Error::Io { action: "read events of", path: layout.root().to_owned(), source };
+        let schema = select.schema().map_err(|error| failed(std::io::Error::other(error)))?;
         let (sender, batches) = sync_channel(AHEAD);
         let merge = move || {
-            for batch in MergedBatches::new(scans.into_iter(), until, root) {
+            let (moved, root) = (&moved, &root);
+            let filled = move |scan: Scan| {
+                let fill = move |batch: Result<RecordBatch, Error>| {
+                    moved.fill(batch?).map_err(|error| Error::damaged(root, error))
+                };
+                scan.map(fill)
+            };
+            for batch in MergedBatches::new(scans.into_iter().map(filled), until, root.clone()) {
+                let project =
+                    |batch| schema::project(&schema, &batch).map_err(|error| Error::damaged(root, error));
+                let batch = batch.and_then(project);
                 if sender.send(batch).is_err() {
                     return;
                 }

@@ -6,14 +6,23 @@
 //! [final time](crate::final_time): beyond it, one of them may still get earlier events.
 
 mod merge;
+mod names;
 
 pub(crate) use merge::MergedBatches;
+pub(crate) use names::{MovedFiles, NEEDED};
 
 use crate::error::Error;
 use crate::final_time;
 use crate::manifest::Manifest;
 use crate::reader::Reader;
+use crate::schema::column;
+use arrow_array::RecordBatch;
+use arrow_array::types::{UInt32Type, UInt64Type};
 use std::path::{Path, PathBuf};
+
+/// A running log-server is this far behind another one only if something is wrong, nanoseconds: a
+/// silent node holds back the merge for seconds (`silent_after`).
+const MAX_BEHIND_NS: i64 = 60_000_000_000;
 
 /// A trace of a set, as it was when the set was opened.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -76,8 +85,21 @@ impl SetState {
     /// Texts for the user: what the result lacks.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
+        let written = || self.members.iter().filter(|member| member.is_written && self.members.len() > 1);
+        let finals = || written().filter_map(|member| Some((member.final_time?, member)));
+        let (first, last) = (finals().min_by_key(|found| found.0), finals().max_by_key(|found| found.0));
+        let far = first.zip(last).filter(|(first, last)| last.0.saturating_sub(first.0) > MAX_BEHIND_NS);
         let some_run = self.members.iter().any(|member| member.is_written);
         let mut notes = Vec::new();
+        if let Some(((first, one), (last, other))) = far {
+            notes.push(format!(
+                "{} is final {} s less far than {}: the clocks of their log-servers differ, or one of them does not \
+                 merge; later events are not shown",
+                one.dir.display(),
+                last.saturating_sub(first) / 1_000_000_000,
+                other.dir.display()
+            ));
+        }
         for member in &self.members {
             let dir = member.dir.display();
             match (&member.missing, member.partition) {
@@ -141,17 +163,24 @@ impl Reader {
             let dir = state.members.first().map(|member| member.dir.clone()).unwrap_or_default();
             return Err(Error::NotATrace { dir, found: "no trace of the set can be read".to_owned() });
         };
-        Ok(first.with_others(readers.collect(), state.until))
+        first.with_others(readers.collect(), state.until)
     }
+}
+
+/// A column of numbers that are never negative, of any width.
+pub(crate) fn numbers(batch: &RecordBatch, name: &str) -> Option<Vec<u64>> {
+    if let Some(wide) = column::<UInt64Type>(batch, name) {
+        return Some(wide.values().to_vec());
+    }
+    let narrow = column::<UInt32Type>(batch, name)?;
+    Some(narrow.values().iter().map(|value| u64::from(*value)).collect())
 }
 
 /// Merges batches of rows of several partitions, in the order of the partitions.
 ///
 /// # Errors
 /// [`Error::Damaged`] if their columns differ.
-pub fn merge_rows(
-    partitions: Vec<Vec<arrow_array::RecordBatch>>,
-) -> Result<Vec<arrow_array::RecordBatch>, Error> {
+pub fn merge_rows(partitions: Vec<Vec<RecordBatch>>) -> Result<Vec<RecordBatch>, Error> {
     let sources = partitions.into_iter().map(|batches| batches.into_iter().map(Ok));
     MergedBatches::new(sources, None, PathBuf::from("rows of several log-servers")).collect()
 }

@@ -12,7 +12,7 @@ use crate::ranges::{Range, merged, without};
 use crate::reader::Reader;
 use crate::scan::Select;
 use crate::schema::{ELSEWHERE, Table, column, text};
-use crate::set::SetState;
+use crate::set::{SetState, numbers};
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array as _, RecordBatch};
 use serde::Serialize;
@@ -168,7 +168,8 @@ fn read_streams(reader: &Reader, report: &mut SetReport) -> Result<HashMap<u64, 
     let mut foreign = 0u64;
     for batch in reader.batches(Table::Processes) {
         let batch = batch?;
-        let (Some(ids), Some(pids)) = (column::<UInt64Type>(&batch, "process"), pids(&batch)) else {
+        let (Some(ids), Some(pids)) = (column::<UInt64Type>(&batch, "process"), numbers(&batch, "pid"))
+        else {
             continue;
         };
         let [node, boot, nonce] = ["node", "boot", "nonce"].map(|name| text(&batch, name));
@@ -206,20 +207,6 @@ fn read_streams(reader: &Reader, report: &mut SetReport) -> Result<HashMap<u64, 
         report.problems.push(Problem { kind: ProblemKind::Duplicate, part: None, text });
     }
     Ok(streams)
-}
-
-fn pids(batch: &RecordBatch) -> Option<Vec<u64>> {
-    numbers(batch, "pid")
-}
-
-/// A column of numbers that are never negative, of any width.
-fn numbers(batch: &RecordBatch, name: &str) -> Option<Vec<u64>> {
-    use arrow_array::types::UInt32Type;
-    if let Some(wide) = column::<UInt64Type>(batch, name) {
-        return Some(wide.values().to_vec());
-    }
-    column::<UInt32Type>(batch, name)
-        .map(|narrow| narrow.values().iter().map(|value| u64::from(*value)).collect())
 }
 
 /// Returns the ranges that a trace has recorded as `elsewhere`, by stream.

@@ -107,7 +107,7 @@ impl Sink for CollectedFacts {
             }
             Fact::StreamEnd(end) => self.ends.push(StreamEnd { time: end.time - EPOCH, ..end }),
             Fact::ProcessEnd { key, lost, .. } => self.gone.push((key, lost)),
-            Fact::Watermark(_) | Fact::Aside | Fact::Devices(_) => {}
+            Fact::Watermark(_) | Fact::Aside | Fact::Devices(_) | Fact::Resume(_) => {}
         }
     }
 }

@@ -218,7 +218,7 @@ impl Sink for RecordingSink {
             Fact::ProcessEnd { key, lost, .. } => self.gone.push((key, lost)),
             Fact::Watermark(time) => self.watermarks.push(time),
             Fact::Aside => self.asides += 1,
-            Fact::Devices(_) => {}
+            Fact::Devices(_) | Fact::Resume(_) => {}
         }
     }
 }

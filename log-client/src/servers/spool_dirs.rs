@@ -14,7 +14,7 @@ use super::Spools;
 use super::spools::NumberedSpool;
 use crate::config::Config;
 use crate::error::Error;
-use crate::spool::{RecoveredSpool, Spool};
+use crate::spool::{RecoveredSpool, Spool, make_private};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -60,8 +60,7 @@ impl SpoolDirs {
             let (spool, recovered) = dirs.open_spool(&root)?;
             return Ok(OpenedSpools { spools: Spools::new(first, 0, spool), recovered, dirs: None });
         }
-        fs::create_dir_all(&root)
-            .map_err(|error| Error::path("cannot create the spool's directory", &root, error))?;
+        make_private(&root)?;
         if holds_files(&root)? {
             // Of the time when this log-client had one log-server.
             places.insert(0, (0, first));

@@ -429,6 +429,14 @@ impl State {
     }
 }
 
+/// Makes a directory that holds several spools private to this user.
+///
+/// # Errors
+/// As [`Spool::open`].
+pub(crate) fn make_private(path: &Path) -> Result<(), Error> {
+    open_dir(path).map(drop)
+}
+
 /// Opens a directory that is private to this user, and locks it.
 fn open_dir(path: &Path) -> Result<OwnedFd, Error> {
     let fail = |what| move |error: Errno| Error::path(what, path, error);

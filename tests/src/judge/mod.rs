@@ -135,7 +135,7 @@ struct Same {
     /// By node, boot, nonce and process id.
     processes: HashMap<(String, String, String, u32), u64>,
     /// By process, lane and incarnation.
-    streams: HashMap<(u64, u32, u32), u64>,
+    streams: HashMap<(u64, u64, u64), u64>,
     /// The id in the first trace, by the id.
     process_of: HashMap<u64, u64>,
     stream_of: HashMap<u64, u64>,
@@ -202,7 +202,7 @@ impl Judge<'_> {
         for batch in reader.batches(Table::Threads).map(read) {
             let (ids, processes) = (unsigned(&batch, "stream"), unsigned(&batch, "process"));
             let [lanes, incarnations] =
-                ["lane", "incarnation"].map(|name| primitive::<UInt32Type>(&batch, name));
+                ["lane", "incarnation"].map(|name| unsigned(&batch, name));
             for row in 0..batch.num_rows() {
                 let (id, process) = (ids.value(row), self.same.process_of[&processes.value(row)]);
                 let identity = (process, lanes.value(row), incarnations.value(row));

@@ -8,6 +8,7 @@ use crate::process::{Ended, WATCHDOG, run, until};
 use crate::producers::{ProducerLoad, Producers};
 use crate::random::Random;
 use crate::test_dir::fresh;
+use miot_log_client::servers::preference;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -108,9 +109,30 @@ impl SetDeployment {
     pub fn client(&self, name: &str, servers: &str, fail_over_after: &str) -> Command {
         let mut client = Command::new(&built().log_client);
         client.args(["--server", servers, "--node", name]).arg("--dir").arg(self.shared.path().join(name));
-        client.env("MIOT_CLIENT_LOG", "warn").env("MIOT_CLIENT_STOP", "60s").env("MIOT_CLIENT_HTTP", "off");
+        client.env("MIOT_CLIENT_LOG", "warn").env("MIOT_CLIENT_STOP", "240s").env("MIOT_CLIENT_HTTP", "off");
         client.env("MIOT_CLIENT_FAIL_OVER_AFTER", fail_over_after);
         client
+    }
+
+    /// Names of `count` nodes, of which each log-server is the preferred one of some.
+    ///
+    /// # Panics
+    /// If the addresses are not those of this set.
+    #[must_use]
+    pub fn names(&self, count: usize) -> Vec<String> {
+        let servers: Vec<String> = self.servers.iter().map(|server| server.address.clone()).collect();
+        let prefers = |name: &String, server: usize| preference(name, &servers)[0] == servers[server];
+        let mut names: Vec<String> = Vec::new();
+        for number in 0.. {
+            if names.len() == count {
+                break;
+            }
+            let name = format!("n{number}");
+            if prefers(&name, names.len() % servers.len()) {
+                names.push(name);
+            }
+        }
+        names
     }
 
     /// Adds a node.
@@ -147,7 +169,7 @@ impl SetDeployment {
     pub fn step(&mut self, many: usize, random: &mut Random) {
         for node in &mut self.nodes {
             while node.producers.len() < many {
-                let load = ProducerLoad { threads: 2, requests: 400, stride: 1, pause: 5000, paths: 0 };
+                let load = ProducerLoad { threads: 2, requests: 400, stride: 1, pause: 100_000, paths: 0 };
                 node.producers.add(self.next, load, random.millis(500, 4000));
                 self.next += 1;
             }

@@ -201,8 +201,7 @@ impl Judge<'_> {
     fn streams(&mut self, reader: &Reader) {
         for batch in reader.batches(Table::Threads).map(read) {
             let (ids, processes) = (unsigned(&batch, "stream"), unsigned(&batch, "process"));
-            let [lanes, incarnations] =
-                ["lane", "incarnation"].map(|name| unsigned(&batch, name));
+            let [lanes, incarnations] = ["lane", "incarnation"].map(|name| unsigned(&batch, name));
             for row in 0..batch.num_rows() {
                 let (id, process) = (ids.value(row), self.same.process_of[&processes.value(row)]);
                 let identity = (process, lanes.value(row), incarnations.value(row));

@@ -92,7 +92,7 @@ fn until_moved(set: &mut SetDeployment, random: &mut Random, from: usize) {
 /// Log-server that gets the new records of a node, by its spool.
 fn current_server(set: &SetDeployment, node: usize) -> String {
     let spool = set.nodes[node].dir.join("spool");
-    let last = set.spools(node).into_iter().filter(|name| name.len() == 6).next_back();
+    let last = set.spools(node).into_iter().rfind(|name| name.len() == 6);
     last.and_then(|name| fs::read_to_string(spool.join(name).join("server")).ok())
         .unwrap_or_default()
         .trim()
@@ -235,13 +235,13 @@ fn compacted_set_is_one_good_trace_also_after_kills() {
             let _ = killed.stop(Signal::KILL);
         }
         if !out.exists() {
-            run(&mut command()).success();
+            let _ = run(&mut command()).success();
         }
         assert!(!out.with_extension("tmp").exists());
-        run(&mut command()).code();
+        let _ = run(&mut command()).code();
         let text = |dir: &str| set.miot(&["cat", dir, "--format", "csv"]).success().stdout;
         assert_eq!(text(&out.display().to_string()), text(&set.traces()));
-        set.miot(&["fsck", &out.display().to_string()]).success();
+        let _ = set.miot(&["fsck", &out.display().to_string()]).success();
         assert!(run(&mut command()).stderr.contains("it exists"));
     });
 }

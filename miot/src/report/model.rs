@@ -291,9 +291,8 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     let idle = silence.finish(&bursts);
     let curve = curve(&bursts);
     bursts.series.clear();
-    let regions = regions::during(&source.input(&reader, &Progress::default()), spans)?;
     let mut findings = collector.finish(&names);
-    findings.findings.extend(regions::findings(&reader, &regions)?);
+    let regions = add_regions(source, &reader, spans, &mut findings)?;
     let found = characterize.finish();
     let (layers, ranked) = layers(&found);
     Ok(Model {
@@ -321,15 +320,29 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
         accesses: files.accesses(source, &reader, &names)?,
         nodes,
         clocks: clocks(&reader.table(Table::Clocks)?, &times),
-        removed: reader
-            .removed()
-            .ok()
-            .filter(|removed: &RemovedParts| removed.parts > 0)
-            .map(|r| r.to_string()),
+        removed: removed(&reader),
         missing_parts: reader.missing_parts()?,
         unread: reader.unread().all(),
         summary,
     })
+}
+
+/// Regions, and what they add to the findings.
+fn add_regions(
+    source: &Source,
+    reader: &Reader,
+    spans: RegionSpans,
+    findings: &mut Findings,
+) -> anyhow::Result<RegionTable> {
+    let regions = regions::during(&source.input(reader, &Progress::default()), spans)?;
+    findings.findings.extend(regions::findings(reader, &regions)?);
+    Ok(regions)
+}
+
+/// What retention has removed.
+fn removed(reader: &Reader) -> Option<String> {
+    let removed: RemovedParts = reader.removed().ok()?;
+    (removed.parts > 0).then(|| removed.to_string())
 }
 
 /// A pass over a trace.

@@ -174,14 +174,14 @@ fn read_streams(reader: &Reader, report: &mut SetReport) -> Result<HashMap<u64, 
         };
         let [node, boot, nonce] = ["node", "boot", "nonce"].map(|name| text(&batch, name));
         let (Some(node), Some(boot), Some(nonce)) = (node, boot, nonce) else { continue };
-        for row in 0..batch.num_rows() {
+        for (row, pid) in pids.into_iter().enumerate() {
             foreign += u64::from(partition_of(ids.value(row)) != Some(partition));
             if boot.is_valid(row) && nonce.is_valid(row) {
                 let key = (
                     node.value(row).to_owned(),
                     boot.value(row).to_owned(),
                     nonce.value(row).to_owned(),
-                    pids[row],
+                    pid,
                 );
                 processes.insert(ids.value(row), key);
             }

@@ -121,8 +121,9 @@ pub struct Config {
     /// Policy for a full spool: `keep-oldest` stops reading the lanes, so that `when_full` decides;
     /// `keep-newest` drops the oldest events of the spool. Default: `keep-oldest`.
     pub spool_full: SpoolFull,
-    /// Maximum size of the spool in bytes; with several log-servers, of the spool for each. Definitions and ends of processes and threads, some
-    /// hundred bytes each, are added even if it is full.
+    /// Maximum size of the spool in bytes; with several log-servers, of the spool for each.
+    /// Definitions and ends of processes and threads, some hundred bytes each, are added even if it
+    /// is full.
     ///
     /// Default: 64 MiB, minimum: 16 MiB, the maximum size of a frame.
     #[serde(with = "units::bytes")]

@@ -83,8 +83,8 @@ fn now() -> i64 {
     time.saturating_add(nanoseconds(start.elapsed()))
 }
 
-/// Artificial error of the server's clock, nanoseconds: `MIOT_TEST_CLOCK=offset=3600s`. For tests only, in
-/// which log-servers of one machine stand for machines with different clocks.
+/// Artificial error of the server's clock, nanoseconds: `MIOT_TEST_CLOCK=offset=3600s`. For tests
+/// only, in which log-servers of one machine stand for machines with different clocks.
 fn test_offset() -> i64 {
     let Ok(text) = std::env::var("MIOT_TEST_CLOCK") else { return 0 };
     let seconds = text.strip_prefix("offset=").and_then(|text| text.strip_suffix('s')?.parse::<i64>().ok());

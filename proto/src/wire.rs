@@ -38,8 +38,8 @@
 //! until either side closes it. With a start time in the past, the rows of the trace come first and
 //! new ones follow, each row once. `Final` follows the rows that it covers.
 //!
-//! If a site has several log-servers, a log-client sends `Members` after `Welcome`, and `Resume` for
-//! each process and stream that it has moved from another log-server ([`SETS_SINCE_MINOR`]).
+//! If a site has several log-servers, a log-client sends `Members` after `Welcome`, and `Resume`
+//! for each process and stream that it has moved from another log-server ([`SETS_SINCE_MINOR`]).
 
 use crate::list_limits;
 use serde::{Deserialize, Serialize};

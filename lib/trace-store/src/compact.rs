@@ -3,8 +3,8 @@
 //! The rows are written to a directory beside the result, which is renamed when it is complete. The
 //! order of the rows depends only on the traces, so a run that was killed is continued after its
 //! last sealed part: the rows in sealed parts are skipped. Side tables are in the first part. Live
-//! parts of the killed run are removed: their ledger counts losses and records whose events were not
-//! written yet. A file in the directory has the traces and the number of their events; if these
+//! parts of the killed run are removed: their ledger counts losses and records whose events were
+//! not written yet. A file in the directory has the traces and the number of their events; if these
 //! differ, the run is not continued.
 
 use crate::error::Error;
@@ -39,8 +39,8 @@ pub struct Compacted {
     pub continued: u64,
 }
 
-/// Writes the traces of a set as one trace to `to`, which must not exist. `progress` gets the number
-/// of events that were written so far.
+/// Writes the traces of a set as one trace to `to`, which must not exist. `progress` gets the
+/// number of events that were written so far.
 ///
 /// # Errors
 /// [`Error::Set`] for traces that cannot be in one set, [`Error::InUse`] if a log-server writes to

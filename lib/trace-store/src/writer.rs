@@ -170,8 +170,9 @@ impl Writer {
     /// seal, continues the live part, and seals earlier ones.
     ///
     /// # Errors
-    /// [`Error::NotATrace`], [`Error::NewerSchema`], [`Error::OtherPartition`], [`Error::OtherCluster`],
-    /// [`Error::NotWritable`], [`Error::InUse`], [`Error::Damaged`], [`Error::Io`].
+    /// [`Error::NotATrace`], [`Error::NewerSchema`], [`Error::OtherPartition`],
+    /// [`Error::OtherCluster`], [`Error::NotWritable`], [`Error::InUse`], [`Error::Damaged`],
+    /// [`Error::Io`].
     pub fn open(dir: &Path, options: Options) -> Result<(Writer, RecoveredTrace), Error> {
         let mut manifest = Manifest::read(dir)?;
         if manifest.partition != options.partition {

@@ -13,11 +13,11 @@
 //! # Exactly once, without an agreement between log-servers
 //!
 //! A record is written to one spool, and a spool is offered to one log-server. To change the
-//! log-server, the sweeper ends all streams in the old spool and continues them in a new one, at the
-//! attempt numbers at which they ended ([`crate::segment`], `moving`). The old spool stays until its
-//! own log-server has acknowledged it. The new spool becomes the current one in one step, the
-//! rename of a file. A log-client that is killed before it continues with the old spool; the new
-//! one was never offered to anybody and is removed.
+//! log-server, the sweeper ends all streams in the old spool and continues them in a new one, at
+//! the attempt numbers at which they ended ([`crate::segment`], `moving`). The old spool stays
+//! until its own log-server has acknowledged it. The new spool becomes the current one in one step,
+//! the rename of a file. A log-client that is killed before it continues with the old spool; the
+//! new one was never offered to anybody and is removed.
 
 mod assignment;
 mod delivery;

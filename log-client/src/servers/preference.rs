@@ -3,14 +3,14 @@
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher as _;
 
-/// Returns the log-servers in the order in which a node prefers them: rendezvous hashing (Thaler and
-/// Ravishankar, *Using Name-Based Mappings to Increase Hit Rates*, 1998).
+/// Returns the log-servers in the order in which a node prefers them: rendezvous hashing (Thaler
+/// and Ravishankar, *Using Name-Based Mappings to Increase Hit Rates*, 1998).
 ///
-/// The weight of a log-server is SipHash-2-4 with the key 0 of the name of the node, a zero byte and
-/// the address; the greatest weight comes first. So each of n log-servers is the first choice of an
-/// nth of the nodes, the order of the list does not matter, and an added or removed log-server
-/// changes only the first choice of the nodes that it gets or had. The result is the same in all
-/// versions.
+/// The weight of a log-server is SipHash-2-4 with the key 0 of the name of the node, a zero byte
+/// and the address; the greatest weight comes first. So each of n log-servers is the first choice
+/// of an nth of the nodes, the order of the list does not matter, and an added or removed
+/// log-server changes only the first choice of the nodes that it gets or had. The result is the
+/// same in all versions.
 #[must_use]
 pub fn preference(node: &str, servers: &[String]) -> Vec<String> {
     let mut weighted: Vec<(u64, &String)> =

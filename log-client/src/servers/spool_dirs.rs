@@ -144,7 +144,8 @@ impl SpoolDirs {
         Ok(path)
     }
 
-    /// Numbers and log-servers of the spools in directories, ascending. Unfinished ones are removed.
+    /// Numbers and log-servers of the spools in directories, ascending. Unfinished ones are
+    /// removed.
     fn places(&self) -> Result<Vec<(u64, String)>, Error> {
         let failed = |path: &Path, error| Error::path("cannot read", path, error);
         let mut places = Vec::new();

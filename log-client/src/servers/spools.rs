@@ -46,8 +46,8 @@ impl Spools {
         self.lock().clone()
     }
 
-    /// Nothing more is written to the spool in use, which an earlier log-client has left: another one
-    /// follows.
+    /// Nothing more is written to the spool in use, which an earlier log-client has left: another
+    /// one follows.
     pub(crate) fn end_current(&self) {
         let NumberedSpool { spool, .. } = self.current();
         if spool.needs_replay() {

@@ -1,7 +1,7 @@
 //! The log-servers of a set as a reader finds them: identity, and clocks against each other.
 //!
-//! A reader measures the clocks when it connects. So log-servers need no addresses of each other and
-//! no certificates for each other, and the reader knows the error of what it shows.
+//! A reader measures the clocks when it connects. So log-servers need no addresses of each other
+//! and no certificates for each other, and the reader knows the error of what it shows.
 
 use crate::chain;
 use crate::remote::{Tls, connect, receive, send};
@@ -42,7 +42,8 @@ struct Answer {
     round_trip: i64,
 }
 
-/// Asks all log-servers of a set. Those that do not answer are missing members; warnings are printed.
+/// Asks all log-servers of a set. Those that do not answer are missing members; warnings are
+/// printed.
 ///
 /// # Errors
 /// Two of them have one partition, different clusters, or clocks that differ by more than 10 s; or

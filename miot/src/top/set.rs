@@ -53,7 +53,8 @@ fn add(merged: &mut ActivitySnapshot, other: ActivitySnapshot) {
     merged.skipped = merged.skipped.saturating_add(other.skipped);
     merged.filtered = merged.filtered.saturating_add(other.filtered);
     add_row(&mut merged.cluster, &other.cluster);
-    // Nodes, processes and files of two log-servers are different ones, except for those that moved.
+    // Nodes, processes and files of two log-servers are different ones, except for those that
+    // moved.
     for (group, more) in [
         (&mut merged.nodes, other.nodes),
         (&mut merged.processes, other.processes),

@@ -59,7 +59,7 @@ fn run(options: &Options) -> Result<(), Failure<Error>> {
         let mut user = signal(SignalKind::user_defined1()).map_err(system("cannot watch signals"))?;
         let mut watchdog = Watchdog::from_env();
         let client = LogClient::prepare(config.clone()).map_err(setup)?.watched_by(&mut watchdog);
-        tracing::info!(dir = %config.dir.display(), node = config.node, servers = config.members().join(","), "recording");
+        tracing::info!(dir = %config.dir.display(), node = config.node, server = config.members().join(","), "recording");
         let (control, tls) = (client.control(), client.tls());
         notify::ready(&format!("recording on {} for {}", config.node, config.members().join(", ")));
         let end = options.end;

@@ -12,7 +12,7 @@ capitals), overridden by options. All keys of the file, with their defaults:
     node = \"...\"                 # the host name
     server = \"localhost:4747\"    # the log-server
     servers = []                 # several, [\"a:4747\", \"b:4747\"], instead
-    fail_over_after = \"0s\"       # \"10m\": then to the next of several; 0: never
+    fail_over_after = \"0\"        # \"10m\": then to the next of several; 0: never
     http = \"127.0.0.1:4749\"      # metrics and health; \"off\" for none
     allow_insecure = false       # true: another machine, without TLS
     tls_certificate = \"...\"      # PEM files (`miot pki`), all three or

@@ -39,7 +39,7 @@ mod tests {
         assert_eq!((first.len(), first.iter().all(|value| *value == 7)), (100, true));
         let second = buffers.of(3, 7i64, 128);
         assert!(second.len() == 128 && second.as_ptr() == first.as_ptr());
-        for (value, rows) in [(7, 129), (8, 100), (7, 100), (7, 0)] {
+        for (value, rows) in [(7i64, 129), (8, 100), (7, 100), (7, 0)] {
             let next = buffers.of(3, value, rows);
             assert!(next.len() == rows && next.iter().all(|found| *found == value), "{value} {rows}");
         }

@@ -369,14 +369,19 @@ impl Peer {
         self.socket.write_all(&frame).await.unwrap();
     }
 
-    /// Receives the next message; `None` at the end of the connection.
+    /// Receives the next message other than a final time; `None` at the end of the connection.
     pub async fn receive(&mut self) -> Option<Message> {
-        let mut header = [0; FRAME_HEADER];
-        tokio::time::timeout(WATCHDOG, self.socket.read_exact(&mut header)).await.unwrap().ok()?;
-        let (length, crc) = wire::frame_header(header, MAX_FRAME).unwrap();
-        let mut payload = vec![0; length];
-        self.socket.read_exact(&mut payload).await.ok()?;
-        Some(Message::from_payload(&payload, crc).unwrap())
+        loop {
+            let mut header = [0; FRAME_HEADER];
+            tokio::time::timeout(WATCHDOG, self.socket.read_exact(&mut header)).await.unwrap().ok()?;
+            let (length, crc) = wire::frame_header(header, MAX_FRAME).unwrap();
+            let mut payload = vec![0; length];
+            self.socket.read_exact(&mut payload).await.ok()?;
+            let message = Message::from_payload(&payload, crc).unwrap();
+            if !matches!(message, Message::Final { .. }) {
+                return Some(message);
+            }
+        }
     }
 
     /// Receives the next message, if one begins within `wait`.

@@ -144,7 +144,11 @@ fn removed_trace_is_restarted_and_gets_new_events_only() {
         );
         match what {
             "replaced" => assert_eq!(writes(&trace, "before"), 500),
-            "live" => assert!(report.damaged >= before, "{what}: {report}"),
+            // The log-server may still have had the rows in memory, and sealed them.
+            "live" => assert!(
+                report.damaged >= before || report.lost == 0 && writes(&trace, "before") == 500,
+                "{what}: {report}"
+            ),
             _ => assert!(report.is_good() && report.lost == 0, "{what}: {report}"),
         }
     }

@@ -85,7 +85,7 @@ impl Names {
     }
 
     fn get_other(&self, id: u64) -> Option<(usize, u32)> {
-        let of_partition = self.more.get(&partition_of(id)?);
+        let of_partition = partition_of(id).and_then(|partition| self.more.get(&partition));
         of_partition.and_then(|names| names.get(id)).or_else(|| self.sparse.get(&id).copied())
     }
 
@@ -106,7 +106,9 @@ impl Names {
     /// Returns true if no id has a text.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.first.dense.is_empty() && self.sparse.is_empty()
+        self.first.dense.is_empty()
+            && self.sparse.is_empty()
+            && self.more.values().all(|names| names.dense.is_empty())
     }
 }
 

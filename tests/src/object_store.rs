@@ -86,7 +86,8 @@ impl S3 {
     /// [`S3::start_at`] on a free port.
     #[must_use]
     pub fn start(server: S3Server, place: &Path) -> S3 {
-        S3::start_at(server, place, free_port())
+        let port = if server == S3Server::SeaweedFs { seaweedfs_ports()[0] } else { free_port() };
+        S3::start_at(server, place, port)
     }
 
     /// Copies all objects below `prefix` to `into`.
@@ -143,18 +144,19 @@ fn seaweedfs(data: &Path, port: u16) -> Command {
     command.args(["server", "-s3", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.volumeSizeLimitMB=64"]);
     command.arg(format!("-dir={}", data.display())).arg(format!("-s3.config={}", file.display()));
     command.arg(format!("-s3.port={port}"));
-    for (of, http) in ["master.port", "volume.port", "filer.port"].iter().zip(seaweedfs_ports()) {
-        command.arg(format!("-{of}={http}"));
+    let mut others = seaweedfs_ports().into_iter().filter(|other| *other != port);
+    for of in ["master.port", "volume.port", "filer.port"] {
+        command.arg(format!("-{of}={}", others.next().unwrap_or_default()));
     }
     command
 }
 
-/// SeaweedFS also listens on these ports + 10000.
-fn seaweedfs_ports() -> [u16; 3] {
+/// Free ports for SeaweedFS, which also listens on each of them + 10000.
+fn seaweedfs_ports() -> [u16; 4] {
     let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let mut found = [0; 3];
+    let mut found = [0; 4];
     for at in 0..found.len() {
-        let candidate = || Some(free_port() % 20_000 + 20_000);
+        let candidate = || Some(free_port() % 12_000 + 20_000);
         found[at] = std::iter::from_fn(candidate)
             .find(|port| !found.contains(port) && free(*port) && free(*port + 10_000))
             .unwrap_or_default();

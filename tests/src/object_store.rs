@@ -50,7 +50,7 @@ pub enum S3Server {
 pub struct S3 {
     /// Port on loopback.
     pub port: u16,
-    _server: Background,
+    server: Background,
 }
 
 impl S3 {
@@ -60,6 +60,12 @@ impl S3 {
     /// If it does not start.
     #[must_use]
     pub fn start_at(server: S3Server, place: &Path, port: u16) -> S3 {
+        S3::try_start(server, place, port).unwrap_or_else(|printed| panic!("{server:?} has ended\n{printed}"))
+    }
+
+    /// Returns the output of a server that ends at once, e.g. because another process has taken one
+    /// of its ports.
+    fn try_start(server: S3Server, place: &Path, port: u16) -> Result<S3, String> {
         let data = place.join(format!("{server:?}"));
         std::fs::create_dir_all(data.join(BUCKET)).unwrap_or_else(|e| panic!("{e}"));
         let mut command = match server {
@@ -77,17 +83,23 @@ impl S3 {
                 command
             }
         };
-        let server = Background::start(command.current_dir(&data));
-        let s3 = S3 { port, _server: server };
-        until("the bucket exists", || run(&mut s3.client(CREATE, &[])).status.success());
-        s3
+        let mut s3 = S3 { port, server: Background::start(command.current_dir(&data)) };
+        let mut has_ended = false;
+        until("the bucket exists", || {
+            has_ended = !s3.server.running();
+            has_ended || run(&mut s3.client(CREATE, &[])).status.success()
+        });
+        if has_ended { Err(s3.server.printed()) } else { Ok(s3) }
     }
 
     /// [`S3::start_at`] on a free port.
     #[must_use]
     pub fn start(server: S3Server, place: &Path) -> S3 {
-        let port = if server == S3Server::SeaweedFs { seaweedfs_ports()[0] } else { free_port() };
-        S3::start_at(server, place, port)
+        const ATTEMPTS: usize = 3;
+        let port = || if server == S3Server::SeaweedFs { seaweedfs_ports()[0] } else { free_port() };
+        let mut attempts = (0..ATTEMPTS).map(|_| S3::try_start(server, place, port()));
+        let started = attempts.find_map(Result::ok);
+        started.unwrap_or_else(|| panic!("{server:?} does not start"))
     }
 
     /// Copies all objects below `prefix` to `into`.

@@ -5,7 +5,7 @@ the rest with cargo and puts it where maturin collects the files of ``scripts`` 
 
 ``MIOT_WHEEL_GLIBC=2.28`` builds a wheel for all machines with this version of glibc or a later one
 (``manylinux_2_28``), with zig as C compiler and linker. Without it the wheel is for this machine.
-``MIOT_WHEEL_PROFILE`` is the profile of cargo, by default ``python-wheel``.
+``MIOT_WHEEL_PROFILE`` is the profile of cargo, by default ``dist``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _glibc() -> str | None:
 
 
 def _profile() -> str:
-    return os.environ.get("MIOT_WHEEL_PROFILE") or "python-wheel"
+    return os.environ.get("MIOT_WHEEL_PROFILE") or "dist"
 
 
 def _target() -> str:

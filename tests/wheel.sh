@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the Python wheel and the source distribution with the profile `python-wheel`, checks them, and runs the
+# Builds the Python wheel and the source distribution with the profile `dist`, checks them, and runs the
 # tests of python/tests against the wheel in a fresh virtual environment, away from the repository.
 #
 #   tests/wheel.sh                   wheel for glibc 2.28 and later, in target/wheel

@@ -41,7 +41,12 @@
 //! If a site has several log-servers, a log-client sends `Members` after `Welcome`, and `Resume`
 //! for each process and stream that it has moved from another log-server ([`SETS_SINCE_MINOR`]).
 
-use crate::list_limits;
+mod devices;
+mod frame;
+
+pub use devices::{Device, DeviceCounters, DeviceKind, DeviceSample};
+pub use frame::{FrameError, frame_header, frame_header_of};
+
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages. A server accepts every client with its own major version. Since minor
@@ -262,97 +267,6 @@ pub struct SetMember {
     pub address: String,
     /// Its identity; `None` if it has not answered yet.
     pub identity: Option<MemberIdentity>,
-}
-
-/// Kind of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DeviceKind {
-    /// A block device.
-    Block,
-    /// A mounted NFS file system.
-    Nfs,
-    /// A mounted Lustre file system.
-    Lustre,
-    /// A mounted FUSE file system.
-    Fuse,
-}
-
-impl DeviceKind {
-    /// Returns the name in the trace.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            DeviceKind::Block => "block",
-            DeviceKind::Nfs => "nfs",
-            DeviceKind::Lustre => "lustre",
-            DeviceKind::Fuse => "fuse",
-        }
-    }
-}
-
-/// Activity of a device in an interval. A counter is `None` if the kernel does not have it. Times
-/// are nanoseconds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Device {
-    /// Kind of the device.
-    pub kind: DeviceKind,
-    /// Name of the block device, or source of the mount; at most [`MAX_DEVICE_NAME`] bytes.
-    #[serde(with = "serde_bytes")]
-    pub name: Vec<u8>,
-    /// Mount point, at most [`MAX_DEVICE_NAME`] bytes; empty for a block device.
-    #[serde(with = "serde_bytes")]
-    pub mount: Vec<u8>,
-    /// See [`DeviceCounters`].
-    pub counters: DeviceCounters,
-}
-
-/// Counters of a device, over an interval or since the kernel started to count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceCounters {
-    /// Reads completed.
-    pub reads: Option<u64>,
-    /// Writes completed.
-    pub writes: Option<u64>,
-    /// Other requests completed: discards and flushes, or requests that move no data.
-    pub others: Option<u64>,
-    /// Bytes read.
-    pub read_bytes: Option<u64>,
-    /// Bytes written.
-    pub write_bytes: Option<u64>,
-    /// Sum of the durations of the reads, nanoseconds.
-    pub read_time: Option<u64>,
-    /// Sum of the durations of the writes, nanoseconds.
-    pub write_time: Option<u64>,
-    /// Sum of the durations of the other requests, nanoseconds.
-    pub other_time: Option<u64>,
-    /// Reads that were merged with others before they were served.
-    pub reads_merged: Option<u64>,
-    /// Writes that were merged with others before they were served.
-    pub writes_merged: Option<u64>,
-    /// Time with at least one request in flight, nanoseconds.
-    pub busy: Option<u64>,
-    /// Integral over time of the number of requests in flight, nanoseconds.
-    pub queue_time: Option<u64>,
-    /// Requests in flight at the end of the interval. Not a sum.
-    pub in_flight: Option<u64>,
-    /// Requests that were sent again.
-    pub retransmits: Option<u64>,
-}
-
-/// Activity of all devices of a node in an interval.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceSample {
-    /// Boot id of the node's kernel.
-    pub boot: u128,
-    /// End of the interval, nanoseconds since that boot; ascending. Together with `boot` the
-    /// permanent identity of the sample.
-    pub uptime: u64,
-    /// End of the interval, nanoseconds since 1970 by the node's clock.
-    pub time: i64,
-    /// Length of the interval, nanoseconds.
-    pub interval: u64,
-    /// Devices of the node, at most [`MAX_DEVICES`].
-    pub devices: Vec<Device>,
 }
 
 /// Message: the payload of a frame.
@@ -602,56 +516,6 @@ pub enum Pace {
     Idle,
 }
 
-/// A frame could not be decoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FrameError {
-    /// The length is more than the limit in force.
-    TooLong {
-        /// Length in the header, bytes.
-        length: usize,
-        /// The limit, bytes.
-        limit: usize,
-    },
-    /// The header does not match its checksum.
-    Header {
-        /// Value of the length field.
-        length: usize,
-    },
-    /// The payload does not match its checksum.
-    Checksum,
-    /// The payload is not a message of this version; the text is the reason.
-    Message(String),
-}
-
-impl std::fmt::Display for FrameError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            FrameError::TooLong { length, limit } => {
-                write!(
-                    f,
-                    "a frame of {length} bytes, at most {limit} are allowed here: the peer does not use the MIOT protocol"
-                )
-            }
-            FrameError::Header { length } if *length == u32::from_le_bytes(*b"HTTP") as usize => {
-                f.write_str(
-                    "the peer does not use the MIOT protocol but HTTP: expected the port of the log-server \
-                     (setting `listen`), found that of its web page (setting `http`)",
-                )
-            }
-            FrameError::Header { .. } => f.write_str(
-                "the header of a frame does not match its checksum: the connection damages data, or the peer does \
-                 not use the MIOT protocol",
-            ),
-            FrameError::Checksum => f.write_str("the payload of a frame does not match its checksum: the connection damages data"),
-            FrameError::Message(reason) => {
-                write!(f, "a frame is not a message of version {}.{}: {reason}", VERSION.major, VERSION.minor)
-            }
-        }
-    }
-}
-
-impl std::error::Error for FrameError {}
-
 /// Returns the field `seq` of a message that has one, with the borrow of the message.
 macro_rules! seq {
     ($message:expr) => {
@@ -670,26 +534,6 @@ macro_rules! seq {
 }
 
 impl Message {
-    /// Appends the message to `out` as one frame.
-    pub fn append_frame(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend_from_slice(&[0; FRAME_HEADER]);
-        // Writing to a Vec cannot fail, and no type in this module fails to serialize.
-        if let Ok(filled) = postcard::to_extend(self, std::mem::take(out)) {
-            *out = filled;
-        }
-        let header = frame_header_of(&out[start + FRAME_HEADER..]);
-        out[start..start + FRAME_HEADER].copy_from_slice(&header);
-    }
-
-    /// Returns the message as one frame.
-    #[must_use]
-    pub fn frame(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        self.append_frame(&mut out);
-        out
-    }
-
     /// Returns the sequence number of a message that is kept until it is acknowledged; `None` for
     /// other messages.
     #[must_use]
@@ -701,50 +545,4 @@ impl Message {
     pub fn seq_mut(&mut self) -> Option<&mut u64> {
         seq!(self)
     }
-
-    /// Decodes a payload. `crc` is its checksum in the frame header.
-    ///
-    /// # Errors
-    /// [`FrameError::Checksum`] if the payload does not match `crc`, [`FrameError::Message`] if it
-    /// is not a message of this version or a list exceeds its limit.
-    pub fn from_payload(payload: &[u8], crc: u32) -> Result<Message, FrameError> {
-        if crc32c::crc32c(payload) != crc {
-            return Err(FrameError::Checksum);
-        }
-        list_limits::check(payload).map_err(|error| FrameError::Message(error.to_string()))?;
-        match postcard::take_from_bytes(payload) {
-            Ok((message, [])) => Ok(message),
-            Ok((_, rest)) => Err(FrameError::Message(format!("{} bytes follow the message", rest.len()))),
-            Err(error) => Err(FrameError::Message(error.to_string())),
-        }
-    }
-}
-
-/// Returns the header of the frame with this payload.
-#[must_use]
-pub fn frame_header_of(payload: &[u8]) -> [u8; FRAME_HEADER] {
-    let mut header = [0; FRAME_HEADER];
-    header[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-    header[4..8].copy_from_slice(&crc32c::crc32c(payload).to_le_bytes());
-    let sum = crc32c::crc32c(&header[..8]);
-    header[8..].copy_from_slice(&sum.to_le_bytes());
-    header
-}
-
-/// Decodes a frame header. Returns length and checksum of the payload. `limit` is the maximum
-/// length, bytes.
-///
-/// # Errors
-/// [`FrameError::Header`] if the header does not match its checksum, [`FrameError::TooLong`] if the
-/// length exceeds `limit`.
-pub fn frame_header(header: [u8; FRAME_HEADER], limit: usize) -> Result<(usize, u32), FrameError> {
-    let [a, b, c, d, e, f, g, h, i, j, k, l] = header;
-    let length = u32::from_le_bytes([a, b, c, d]) as usize;
-    if crc32c::crc32c(&header[..8]) != u32::from_le_bytes([i, j, k, l]) {
-        return Err(FrameError::Header { length });
-    }
-    if length > limit {
-        return Err(FrameError::TooLong { length, limit });
-    }
-    Ok((length, u32::from_le_bytes([e, f, g, h])))
 }

@@ -1,5 +1,7 @@
 //! Counters of a node's devices.
 
+#[cfg(doc)]
+use super::{MAX_DEVICE_NAME, MAX_DEVICES};
 use serde::{Deserialize, Serialize};
 
 /// Kind of a device.
@@ -34,10 +36,10 @@ impl DeviceKind {
 pub struct Device {
     /// Kind of the device.
     pub kind: DeviceKind,
-    /// Name of the block device, or source of the mount; at most [`MAX_DEVICE_NAME`](super::MAX_DEVICE_NAME) bytes.
+    /// Name of the block device, or source of the mount; at most [`MAX_DEVICE_NAME`] bytes.
     #[serde(with = "serde_bytes")]
     pub name: Vec<u8>,
-    /// Mount point, at most [`MAX_DEVICE_NAME`](super::MAX_DEVICE_NAME) bytes; empty for a block device.
+    /// Mount point, at most [`MAX_DEVICE_NAME`] bytes; empty for a block device.
     #[serde(with = "serde_bytes")]
     pub mount: Vec<u8>,
     /// See [`DeviceCounters`].
@@ -89,6 +91,6 @@ pub struct DeviceSample {
     pub time: i64,
     /// Length of the interval, nanoseconds.
     pub interval: u64,
-    /// Devices of the node, at most [`MAX_DEVICES`](super::MAX_DEVICES).
+    /// Devices of the node, at most [`MAX_DEVICES`].
     pub devices: Vec<Device>,
 }

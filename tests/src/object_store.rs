@@ -96,10 +96,16 @@ impl S3 {
     #[must_use]
     pub fn start(server: S3Server, place: &Path) -> S3 {
         const ATTEMPTS: usize = 3;
-        let port = || if server == S3Server::SeaweedFs { seaweedfs_ports()[0] } else { free_port() };
-        let mut attempts = (0..ATTEMPTS).map(|_| S3::try_start(server, place, port()));
-        let started = attempts.find_map(Result::ok);
-        started.unwrap_or_else(|| panic!("{server:?} does not start"))
+        let mut printed = String::new();
+        for attempt in 0..ATTEMPTS {
+            let port = if server == S3Server::SeaweedFs { seaweedfs_ports()[0] } else { free_port() };
+            // An attempt leaves files that another one may not accept.
+            match S3::try_start(server, &place.join(format!("attempt-{attempt}")), port) {
+                Ok(started) => return started,
+                Err(output) => printed.push_str(&output),
+            }
+        }
+        panic!("{server:?} does not start\n{printed}")
     }
 
     /// Copies all objects below `prefix` to `into`.
@@ -156,6 +162,8 @@ fn seaweedfs(data: &Path, port: u16) -> Command {
     command.args(["server", "-s3", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.volumeSizeLimitMB=64"]);
     command.arg(format!("-dir={}", data.display())).arg(format!("-s3.config={}", file.display()));
     command.arg(format!("-s3.port={port}"));
+    // Other services on fixed ports, of which a second instance would die; and a report to its makers.
+    command.args(["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]);
     let mut others = seaweedfs_ports().into_iter().filter(|other| *other != port);
     for of in ["master.port", "volume.port", "filer.port"] {
         command.arg(format!("-{of}={}", others.next().unwrap_or_default()));
@@ -163,12 +171,13 @@ fn seaweedfs(data: &Path, port: u16) -> Command {
     command
 }
 
-/// Free ports for SeaweedFS, which also listens on each of them + 10000.
+/// Free ports for SeaweedFS, which also listens on each of them + 10000. Both are below the ports
+/// that the kernel gives to connections.
 fn seaweedfs_ports() -> [u16; 4] {
     let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let mut found = [0; 4];
     for at in 0..found.len() {
-        let candidate = || Some(free_port() % 12_000 + 20_000);
+        let candidate = || Some(free_port() % 12_000 + 10_000);
         found[at] = std::iter::from_fn(candidate)
             .find(|port| !found.contains(port) && free(*port) && free(*port + 10_000))
             .unwrap_or_default();

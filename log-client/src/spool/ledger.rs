@@ -1,8 +1,8 @@
 //! Ledgers: files that record what the spool files hold, so that losses are known when a spool file
 //! is truncated, overwritten or removed.
 //!
-//! Beside `N.spool` there is `N.ledger`. For each stream with batches in `N.spool` it holds the
-//! attempt number that follows the last batch. It also repeats the ends of streams and processes,
+//! Beside `N.spool` there is `N.ledger`. For each stream with batches in `N.spool`, or with
+//! statements of what was lost, it holds the attempt number that follows the last one. It also repeats the ends of streams and processes,
 //! and the definitions of all of them. It is written after the message and before the lane's slots
 //! are given back: all records that it counts were taken from the lanes.
 //!
@@ -67,6 +67,10 @@ impl LedgerNote {
     pub(super) fn of(message: &Message, position: Option<DrainPosition>) -> LedgerNote {
         match (message, position) {
             (Message::Batch { .. }, Some(position)) => LedgerNote::Drained(position),
+            // A replay: the ledgers that it repeats may be removed before it is acknowledged.
+            (&Message::GivenUp { stream, after, time, .. }, _) => {
+                LedgerNote::Drained(DrainPosition { stream, next: after, time })
+            }
             (Message::StreamEnd { end, .. }, _) => LedgerNote::StreamEnd(end.stream),
             (Message::ProcessEnd { key, lost, .. }, _) => {
                 LedgerNote::ProcessEnd { key: *key, lossy: *lost != ProcessLoss::default() }

@@ -5,8 +5,8 @@
 //! again: the streams, the attempt number up to which each was taken from its lane, their ends and
 //! those of their processes. The server has nearly all of that and ignores it; events missing below
 //! such a number are counted in `losses`, place `spool_damaged`. Until the replay is written, no
-//! file is removed, and no ledger with it. So a log-client that is killed here replays the same
-//! ledgers again.
+//! ledger is removed, not even with its file. So a log-client that is killed here replays the same
+//! ledgers again. The ledgers of the files with the replay repeat it, for damage of these.
 
 use super::ledger::{LedgerContents, StreamEntries};
 use super::{Spool, Writer, format};
@@ -46,10 +46,22 @@ impl Spool {
 impl Writer {
     /// Replays the ledgers if that was requested, see the module.
     pub(super) fn replay_ledgers(&mut self) {
-        let files: Vec<u64> = {
+        if let Some(files) = self.replaying.take().or_else(|| self.begin_replay()) {
+            if self.is_written() {
+                self.end_replay(&files);
+            } else {
+                self.replaying = Some(files);
+            }
+        }
+    }
+
+    /// Writes a replay if one was requested. Returns the numbers of the files whose ledgers it
+    /// repeats.
+    fn begin_replay(&mut self) -> Option<Vec<u64>> {
+        let files = {
             let state = self.spool.state();
             if !state.replay_needed {
-                return;
+                return None;
             }
             let mut files: Vec<u64> = state.files.iter().map(|info| info.number).collect();
             files.extend(&state.orphans);
@@ -57,27 +69,33 @@ impl Writer {
             files
         };
         let mut contents = LedgerContents::default();
-        for file in files {
-            if let Err(error) = self.spool.read_ledger(file, &mut contents) {
+        for file in &files {
+            if let Err(error) = self.spool.read_ledger(*file, &mut contents) {
                 tracing::error!(%error, file, "cannot read a ledger of the spool: losses are counted too low");
             }
         }
         // A new file repeats the definitions in force, which may have been lost as well.
         self.spool.roll.store(true, Relaxed);
         let streams = self.write_ledger_contents(contents);
-        let is_written = self.is_written();
-        let orphans = {
-            let mut state = self.spool.state();
-            state.replay_needed = false;
-            state.files.iter_mut().for_each(|info| info.replayed = true);
-            if is_written { std::mem::take(&mut state.orphans) } else { Vec::new() }
-        };
-        orphans.into_iter().for_each(|file| self.spool.unlink(&format::ledger_name(file)));
         tracing::error!(
             streams,
             dir = %self.spool.path().display(),
             "the spool is damaged: missing events of these streams are counted in the trace (spool_damaged)"
         );
+        Some(files)
+    }
+
+    /// The replay of the ledgers of these files is in files.
+    fn end_replay(&self, files: &[u64]) {
+        let mut state = self.spool.state();
+        state.replay_needed = false;
+        for info in &mut state.files {
+            info.replayed |= files.contains(&info.number);
+        }
+        let orphans = std::mem::take(&mut state.orphans);
+        self.spool.drop_acknowledged(&mut state);
+        drop(state);
+        orphans.into_iter().for_each(|file| self.spool.unlink(&format::ledger_name(file)));
     }
 
     /// Writes the content as messages; returns the number of streams.

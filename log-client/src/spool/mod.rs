@@ -145,9 +145,9 @@ struct State {
     /// `Aside`.
     trailer: Option<Message>,
     ended: bool,
-    /// Something is damaged: the ledgers must be replayed, and until then no file is removed.
+    /// Something is damaged: the ledgers must be replayed, and until then no ledger is removed.
     replay_needed: bool,
-    /// Numbers of the ledgers whose files are missing.
+    /// Numbers of the ledgers whose files are missing, or were removed before the replay.
     orphans: Vec<u64>,
 }
 
@@ -326,7 +326,9 @@ impl Spool {
         let mut state = self.state();
         let is_over = !state.files.is_empty() && state.acknowledged >= state.last && !state.replay_needed;
         if is_over {
-            state.files.drain(..).for_each(|info| self.remove(info));
+            for info in std::mem::take(&mut state.files) {
+                self.remove(&mut state, info);
+            }
         }
         is_over
     }
@@ -391,16 +393,20 @@ impl Spool {
 
     /// Removes the files with only acknowledged messages, except the one that is being written.
     fn drop_acknowledged(&self, state: &mut State) {
-        while state.files.len() > 1 && !state.replay_needed {
+        while state.files.len() > 1 {
             let Some(info) = state.files.pop_front_if(|info| info.last <= state.acknowledged) else { break };
-            self.remove(info);
+            self.remove(state, info);
         }
     }
 
-    fn remove(&self, info: FileInfo) {
+    fn remove(&self, state: &mut State, info: FileInfo) {
         self.held.fetch_sub(info.end + info.ledger, Relaxed);
-        // In this order: a ledger without its file means that the file was lost.
-        self.unlink(&format::ledger_name(info.number));
+        if state.replay_needed {
+            state.orphans.push(info.number);
+        } else {
+            // In this order: a ledger without its file means that the file was lost.
+            self.unlink(&format::ledger_name(info.number));
+        }
         self.unlink(&format::name(info.number));
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct Writer {
     frame: Vec<u8>,
     /// Messages that could not be written, in order.
     pending: VecDeque<PendingMessage>,
+    /// A replay is being written: the numbers of the files whose ledgers it repeats.
+    pub(super) replaying: Option<Vec<u64>>,
     /// Messages were written after the last watermark in the file.
     uncovered: bool,
     watermark: Option<i64>,
@@ -84,6 +86,7 @@ impl Writer {
             definitions: Definitions::default(),
             frame: Vec::new(),
             pending: VecDeque::new(),
+            replaying: None,
             uncovered: false,
             watermark,
             unnotified: 0,

@@ -11,14 +11,19 @@ use miot_proto::event::Ext;
 use miot_proto::wire::{MAX_FRAME, Message};
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A mounted file system of a few megabytes.
-struct SmallFileSystem(tempfile::TempDir);
+pub(super) struct SmallFileSystem(tempfile::TempDir);
 
 impl SmallFileSystem {
-    fn mount(bytes: &str) -> Option<SmallFileSystem> {
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(super) fn mount(bytes: &str) -> Option<SmallFileSystem> {
         let dir = tempfile::tempdir().unwrap();
         let mut mount = std::process::Command::new("mount");
         let mount = mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"]).arg(dir.path());
@@ -38,7 +43,7 @@ fn full_file_system_stops_batches_and_other_messages_wait() {
         eprintln!("SKIPPED: no right to mount a small file system");
         return;
     };
-    let dir = small.0.path().join("spool");
+    let dir = small.path().join("spool");
     let (mut writer, mut reader, _) = open(&dir);
     write(&mut writer, [process(), stream(0)]);
     let mut count = 2;
@@ -49,7 +54,7 @@ fn full_file_system_stops_batches_and_other_messages_wait() {
     }
     assert!(count > 5 && reader.spool().state().unwritten == 0, "every accepted batch was written");
     // Another process takes the rest as well.
-    let hog = small.0.path().join("hog");
+    let hog = small.path().join("hog");
     let _ = std::fs::write(&hog, vec![1; 10 << 20]);
     write(&mut writer, (0..4).map(|_| batch(300_000)).chain([stream_end(0), process_end()]));
     writer.set_watermark(77);
@@ -76,19 +81,19 @@ fn messages_that_waited_for_space_are_sent_on_a_new_connection() {
         eprintln!("SKIPPED: no right to mount a small file system");
         return;
     };
-    let (mut writer, mut reader, _) = open(&small.0.path().join("spool"));
+    let (mut writer, mut reader, _) = open(&small.path().join("spool"));
     write(&mut writer, [process(), stream(0)]);
     while writer.has_space() {
         write(&mut writer, [batch(500_000)]);
         writer.make_space();
     }
-    let hog = small.0.path().join("hog");
+    let hog = small.path().join("hog");
     let _ = std::fs::write(&hog, vec![1; 10 << 20]);
     // The reader still has the last file open, so its space is not free when it is removed.
     drop(sent(&mut reader, 0));
     let through = reader.spool().last();
     reader.spool().acknowledge(through);
-    let second = small.0.path().join("second hog");
+    let second = small.path().join("second hog");
     let _ = std::fs::write(&second, vec![1; 10 << 20]);
     writer.make_space();
     assert_eq!(reader.spool().state().files.len(), 0);
@@ -120,9 +125,9 @@ fn spool_works_while_others_take_all_free_space() {
         eprintln!("SKIPPED: no right to mount a small file system");
         return;
     };
-    let dir = small.0.path().join("spool");
+    let dir = small.path().join("spool");
     let (mut writer, mut reader, _) = open(&dir);
-    let _ = std::fs::write(small.0.path().join("hog"), vec![1; 4 << 20]);
+    let _ = std::fs::write(small.path().join("hog"), vec![1; 4 << 20]);
     write(&mut writer, [process(), stream(0)]);
     for round in 0..20 {
         assert!(writer.has_space(), "in round {round}");

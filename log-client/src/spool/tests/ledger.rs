@@ -1,7 +1,9 @@
 //! Exact counts of what damage destroyed of streams that do not continue.
 
+use super::full::SmallFileSystem;
 use super::server::Server;
 use super::{KEY, files, open, process, process_end, stream_of, write};
+use crate::spool::format::FramePrefix;
 use crate::spool::{Reader, Writer, format};
 use crate::testing::samples;
 use fastrand::Rng;
@@ -46,7 +48,13 @@ fn write_short_streams(writer: &mut Writer, reader: &Reader, random: &mut Rng) -
 
 /// Everything that a log-server gets on one connection, and its counts.
 fn deliver(reader: &mut Reader, writer: &mut Writer) -> Server {
-    let (mut server, mut known) = (Server::default(), HashMap::new());
+    let mut server = Server::default();
+    server.take(&connection(reader, writer), &mut HashMap::new());
+    server
+}
+
+/// The bytes of one connection.
+fn connection(reader: &mut Reader, writer: &mut Writer) -> Vec<u8> {
     let mut bytes = Vec::new();
     reader.restart(0, &mut bytes);
     // Damage that is found on the way is replayed by the next sweep.
@@ -54,8 +62,19 @@ fn deliver(reader: &mut Reader, writer: &mut Writer) -> Server {
         reader.take(&mut bytes, usize::MAX);
         writer.make_space();
     }
-    server.take(&bytes, &mut known);
-    server
+    bytes
+}
+
+/// The messages with numbers up to this one.
+fn messages_through(bytes: &[u8], through: u64) -> &[u8] {
+    let mut rest = bytes;
+    while let FramePrefix::Frame(frame, after) = FramePrefix::of(rest) {
+        if frame.number().is_some_and(|number| number > through) {
+            break;
+        }
+        rest = after;
+    }
+    &bytes[..bytes.len() - rest.len()]
 }
 
 fn check_counts(server: &Server, recorded: &[u64], what: &str) {
@@ -131,6 +150,74 @@ fn losses_before_a_start_are_counted_exactly() {
         }
     }
     assert!(gone > 500, "{gone}");
+}
+
+/// The log-server acknowledges what was there before the replay, and then the replay is damaged.
+#[test]
+fn losses_are_counted_when_the_replay_is_lost_as_well() {
+    let mut random = Rng::with_seed(10);
+    for first in DAMAGES {
+        for second in DAMAGES {
+            let what = format!("{first}, then {second}");
+            let dir = tempfile::tempdir().unwrap();
+            let (mut writer, reader, _) = open(dir.path());
+            let recorded = write_short_streams(&mut writer, &reader, &mut random);
+            drop((writer, reader));
+            let old = files(dir.path());
+            damage(&old[random.usize(..old.len())], first, &mut random);
+            let (mut writer, mut reader, _) = open(dir.path());
+            let before_replay = {
+                let state = reader.spool().state();
+                let replay = state.files.iter().find(|info| info.number > number_of(&old[3]));
+                replay.map_or(state.last, |info| info.first - 1)
+            };
+            let bytes = connection(&mut reader, &mut writer);
+            let mut server = Server::default();
+            server.take(messages_through(&bytes, before_replay), &mut HashMap::new());
+            reader.spool().acknowledge(before_replay);
+            drop((writer, reader));
+            for file in files(dir.path()) {
+                damage(&file, second, &mut random);
+            }
+            let (mut writer, mut reader, _) = open(dir.path());
+            server.take(&connection(&mut reader, &mut writer), &mut HashMap::new());
+            check_counts(&server, &recorded, &what);
+        }
+    }
+}
+
+/// The file system is full, so the replay waits in memory. Meanwhile all files are acknowledged.
+#[test]
+fn losses_are_counted_after_a_kill_before_the_replay_is_written() {
+    let Some(small) = SmallFileSystem::mount("8m") else {
+        eprintln!("SKIPPED: no right to mount a small file system");
+        return;
+    };
+    let mut random = Rng::with_seed(11);
+    for how in DAMAGES {
+        let dir = small.path().join(how);
+        let (mut writer, reader, _) = open(&dir);
+        let recorded = write_short_streams(&mut writer, &reader, &mut random);
+        drop((writer, reader));
+        damage(&files(&dir)[1], how, &mut random);
+        let hog = small.path().join("hog");
+        std::fs::write(&hog, vec![1; 10 << 20]).unwrap_err();
+        let (mut writer, mut reader, _) = open(&dir);
+        let (mut server, mut known) = (Server::default(), HashMap::new());
+        server.take(&connection(&mut reader, &mut writer), &mut known);
+        let acknowledged = server.through;
+        reader.spool().acknowledge(acknowledged);
+        assert!(!writer.is_written(), "{how}: the replay waits for space");
+        drop((writer, reader));
+        std::fs::remove_file(&hog).unwrap();
+        let (mut writer, mut reader, _) = open(&dir);
+        server.take(&connection(&mut reader, &mut writer), &mut known);
+        check_counts(&server, &recorded, how);
+        let last = reader.spool().last();
+        reader.spool().acknowledge(last);
+        assert!(reader.spool().clear());
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "{how}: nothing is left");
+    }
 }
 
 #[test]

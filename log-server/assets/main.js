@@ -14,6 +14,8 @@ const at = (id) => document.getElementById(id);
 let view = "overview";
 let sort = { key: "requests", ascending: false };
 let latest;
+// A pointer button is held: an element that is replaced before the release would not be clicked.
+let isPressed = false;
 
 function put(id, value, text, isBad = false) {
   const place = at(id);
@@ -89,7 +91,7 @@ async function ask() {
   const answer = await fetch(`/api/watch?${wanted}`, { signal: AbortSignal.timeout(10_000) });
   if (!answer.ok) throw new Error(await answer.text());
   latest = await answer.json();
-  draw();
+  if (!isPressed) draw();
 }
 
 let asking = 0;
@@ -126,6 +128,8 @@ function go() {
 
 addEventListener("hashchange", go);
 addEventListener("resize", draw);
+addEventListener("pointerdown", () => (isPressed = true));
+for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => (isPressed = false));
 document.addEventListener("visibilitychange", () => document.hidden || again());
 for (const id of ["window", "range"]) at(id).addEventListener("change", again);
 at("filter").addEventListener("input", draw);

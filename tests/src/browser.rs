@@ -174,6 +174,15 @@ impl Browser {
     /// # Panics
     /// If the element does not exist or is covered.
     pub fn click(&mut self, selector: &str) {
+        let place = self.press(selector);
+        self.release(&place);
+    }
+
+    /// Presses the left button on the middle of an element; returns that place.
+    ///
+    /// # Panics
+    /// If the element is not there, or another one covers it.
+    pub fn press(&mut self, selector: &str) -> Value {
         let place = self.value(&format!(
             "(() => {{
                 const wanted = document.querySelector({selector:?});
@@ -185,11 +194,18 @@ impl Browser {
             }})()"
         ));
         assert!(place[1].is_number(), "{selector} cannot be clicked: {place}");
-        for kind in ["mousePressed", "mouseReleased"] {
-            let event =
-                json!({ "type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1 });
-            let _ = self.order("Input.dispatchMouseEvent", event);
-        }
+        self.button("mousePressed", &place);
+        place
+    }
+
+    /// Releases the left button at this place.
+    pub fn release(&mut self, place: &Value) {
+        self.button("mouseReleased", place);
+    }
+
+    fn button(&mut self, kind: &str, place: &Value) {
+        let event = json!({ "type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1 });
+        let _ = self.order("Input.dispatchMouseEvent", event);
     }
 
     /// Allows pages to save files into a directory.

@@ -9,6 +9,8 @@ pub mod devices;
 pub mod samples;
 pub mod spool;
 
+pub use crate::ship::Backoff;
+
 use crate::clock::{ClockReading, Clocks, Now, Timeline};
 use crate::facts::{Fact, Sink};
 use crate::segment::{

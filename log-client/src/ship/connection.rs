@@ -97,7 +97,7 @@ pub(crate) async fn ship<T: Transport>(
             }
             Err(error) => error.to_string(),
         };
-        let wait = backoff.next();
+        let wait = backoff.next_wait();
         tracing::warn!(
             server = peer.server,
             reason,

@@ -18,7 +18,7 @@ const THREADS: u64 = 8;
 const RATES: [u64; 2] = [20_000, 200_000];
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
-    allow_many_files()?;
+    process::allow_many_files()?;
     let daemons =
         Daemons::start(&bench.disk.path().join("daemons"), &bench.memory.path().join("node"), "drop-newest")?;
     let mut command = worker::own("miot")?;
@@ -160,18 +160,6 @@ fn settle(daemons: &Daemons) {
         }
         last = now;
     }
-}
-
-/// Raises the limit of open files, because each process needs two pipes.
-fn allow_many_files() -> Result<()> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the in- and out-pointers have the right type.
-    let answer = unsafe {
-        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
-        limit.rlim_cur = limit.rlim_max;
-        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit)
-    };
-    if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("the limit of open files") }
 }
 
 pub(crate) fn table(results: &Value) -> String {

@@ -61,6 +61,19 @@ pub(crate) fn blocks(dir: &std::path::Path) -> u64 {
     files.filter_map(|file| file.metadata().ok()).map(|data| data.blocks() * 512).sum()
 }
 
+/// Raises the limit of open files to the hard limit, for this process and its children.
+pub(crate) fn allow_many_files() -> anyhow::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the in- and out-pointers have the right type.
+    let answer = unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit)
+    };
+    anyhow::ensure!(answer == 0, "the limit of open files: {}", Error::last_os_error());
+    Ok(())
+}
+
 /// Returns the output of a command that must exit with code 0.
 pub(crate) fn said(command: &mut Command) -> anyhow::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();

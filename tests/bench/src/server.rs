@@ -17,8 +17,13 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a log-server with its trace in `dir`. `settings` are lines of its configuration.
     pub(crate) fn start(dir: &Path, settings: &str) -> Result<Server> {
+        Server::start_on(dir, &format!("127.0.0.1:{}", daemons::free_port()?), settings)
+    }
+
+    /// [`Server::start`] on this address.
+    pub(crate) fn start_on(dir: &Path, address: &str, settings: &str) -> Result<Server> {
         std::fs::create_dir_all(dir)?;
-        let (address, trace) = (format!("127.0.0.1:{}", daemons::free_port()?), dir.join("trace"));
+        let (address, trace) = (address.to_string(), dir.join("trace"));
         let text = format!("listen = {address:?}\ntrace = {trace:?}\n{settings}\n");
         let child = daemons::spawn("log-server", dir, &text)?;
         let server = Server { child: Some(child), address, trace };

@@ -9,8 +9,6 @@ pub mod devices;
 pub mod samples;
 pub mod spool;
 
-pub use crate::ship::Backoff;
-
 use crate::clock::{ClockReading, Clocks, Now, Timeline};
 use crate::facts::{Fact, Sink};
 use crate::segment::{
@@ -19,6 +17,13 @@ use crate::segment::{
 use miot_proto::batch::Columns;
 use miot_proto::wire::{Process, ProcessKey, ProcessLoss, Stream, StreamEnd};
 use std::cell::RefCell;
+use std::time::Duration;
+
+/// The waits of a log-client between attempts to connect, after its last good connection.
+pub fn connection_waits(seed: u64) -> impl FnMut() -> Duration {
+    let mut backoff = crate::ship::Backoff::new(seed);
+    move || backoff.next()
+}
 
 /// Tick 0, nanoseconds since 1970.
 const EPOCH: i64 = 1_700_000_000_000_000_000;

@@ -59,6 +59,9 @@ pub const COMMANDS_SINCE_MINOR: u16 = 1;
 /// First minor version in which log-clients understand [`Pace`]. Earlier ones are not sent
 /// it.
 pub const PACE_SINCE_MINOR: u16 = 2;
+/// First minor version in which log-clients understand [`Pace::Crowded`]. Earlier ones are sent
+/// [`Pace::Unfollowed`] instead.
+pub const CROWDED_SINCE_MINOR: u16 = 4;
 /// First minor version of log-servers that can be members of a set: they understand
 /// [`Message::Resume`] and [`Message::Members`], and send [`Message::Member`] and
 /// [`Message::Final`]. Earlier peers are sent none of these.
@@ -514,6 +517,9 @@ pub enum Pace {
     /// No node has sent events for some seconds, so nothing waits for a watermark. A node without
     /// events may send one per second.
     Idle,
+    /// Nobody follows the trace, and so many nodes are connected that each should send about one
+    /// message per second. Only for log-clients since [`CROWDED_SINCE_MINOR`].
+    Crowded,
 }
 
 /// Returns the field `seq` of a message that has one, with the borrow of the message.

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# CPython's own tests.
+# CPython's own tests, of Debian's Python, whatever other one the path has.
 packages=(libpython3.11-testsuite python3.11)
 compare=tests
 in_short=yes
@@ -11,8 +11,8 @@ work() {
         test_tarfile test_sqlite3 test_dbm test_mailbox test_concurrent_futures)
     [ "$FOREIGN_SHORT" = no ] || tests=(test_os test_posix test_shutil test_fileio test_fcntl test_selectors)
     # Tests may fail in the plain run as well: the sets of passed tests are compared.
-    python3.11 -m test --junit-xml results.xml --timeout 900 "${tests[@]}" > output 2>&1 || true
-    python3.11 - results.xml <<'END'
+    /usr/bin/python3.11 -m test --junit-xml results.xml --timeout 900 "${tests[@]}" > output 2>&1 || true
+    /usr/bin/python3.11 - results.xml <<'END'
 import sys
 import xml.etree.ElementTree as tree
 

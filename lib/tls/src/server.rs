@@ -4,6 +4,7 @@ use crate::certificate::{Certificate, Role};
 use crate::failure::{Peer, explain};
 use crate::files::{Error, Files, Material, warn_of_end};
 use crate::provider;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 use rustls::version::TLS13;
@@ -90,6 +91,8 @@ impl TlsServer {
         match stream.peek(&mut first).await {
             Ok(0) | Err(_) => return Err(Rejection::Gone),
             Ok(n) if first[..n] != TLS[..n] => return Err(Rejection::Plain(stream)),
+            // It has given up waiting: a handshake would be for nothing.
+            Ok(_) if is_closed(&stream) => return Err(Rejection::Gone),
             Ok(_) => {}
         }
         let config = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).0);
@@ -104,6 +107,12 @@ impl TlsServer {
             }
         }
     }
+}
+
+/// True if the peer has closed its sending half.
+fn is_closed(stream: &TcpStream) -> bool {
+    let mut polled = [PollFd::new(stream, PollFlags::RDHUP)];
+    poll(&mut polled, Some(&Timespec::default())).is_ok_and(|closed| closed > 0)
 }
 
 /// Maximum number of bytes that are read from a refused peer before closing.

@@ -11,6 +11,7 @@ use rcgen::{
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 
 /// A directory with an authority and the certificates that it signed.
@@ -139,6 +140,22 @@ async fn meet(server: &TlsServer, client: &TlsClient) -> Result<String, String> 
         }
     };
     tokio::join!(calling, answering).1
+}
+
+/// A node that has waited too long. After a restart of the log-server there may be thousands.
+#[tokio::test]
+async fn peer_that_has_given_up_costs_no_handshake() {
+    let made = TestAuthority::new();
+    let server = TlsServer::load(made.files(Role::Server)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    // The beginning of a handshake.
+    stream.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
+    drop(stream);
+    let accepted = listener.accept().await.unwrap().0;
+    accepted.readable().await.unwrap();
+    let rejection = server.accept(accepted).await.unwrap_err();
+    assert!(matches!(rejection, Rejection::Gone), "{rejection:?}");
 }
 
 #[tokio::test]

@@ -10,24 +10,23 @@ const LAST: Duration = Duration::from_secs(10);
 /// Exponential backoff. Each wait is shortened at random by up to a half, so that the nodes of a
 /// cluster do not reconnect all at once.
 #[derive(Debug)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     wait: Duration,
     random: Rng,
 }
 
 impl Backoff {
     /// Equal seeds give equal waits.
-    pub fn new(seed: u64) -> Backoff {
+    pub(crate) fn new(seed: u64) -> Backoff {
         Backoff { wait: FIRST, random: Rng::with_seed(seed) }
     }
 
     /// Restarts at the first wait, after a good connection.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.wait = FIRST;
     }
 
-    /// The next wait.
-    pub fn next_wait(&mut self) -> Duration {
+    pub(crate) fn next(&mut self) -> Duration {
         let share = 512 + self.random.u64(..512) as u32;
         let wait = self.wait * share / 1024;
         self.wait = (self.wait * 2).min(LAST);
@@ -42,11 +41,11 @@ mod tests {
     #[test]
     fn waits_grow_up_to_a_bound() {
         let mut retry = Backoff::new(42);
-        let waits: Vec<_> = (0..40).map(|_| retry.next_wait()).collect();
+        let waits: Vec<_> = (0..40).map(|_| retry.next()).collect();
         assert!(waits.iter().all(|wait| (FIRST / 2..=LAST).contains(wait)));
         assert!(waits[30..].iter().all(|wait| *wait >= LAST / 2));
         retry.reset();
-        assert!(retry.next_wait() <= FIRST);
+        assert!(retry.next() <= FIRST);
     }
 
     /// However often the nodes of a cluster have tried (a server that is down for a minute, or
@@ -61,7 +60,7 @@ mod tests {
                 let mut nodes: Vec<_> = (1..=NODES as u64).map(|node| Backoff::new(seed(node))).collect();
                 let waits: Vec<Duration> = nodes
                     .iter_mut()
-                    .map(|retry| (0..attempts).map(|_| retry.next_wait()).last().unwrap_or_default())
+                    .map(|retry| (0..attempts).map(|_| retry.next()).last().unwrap_or_default())
                     .collect();
                 let (least, most) = (waits.iter().min().unwrap(), waits.iter().max().unwrap());
                 assert!(*most >= *least * 3 / 2, "from {least:?} to {most:?} after {attempts}");

@@ -24,6 +24,8 @@ const GOOD_AFTER: Duration = Duration::from_secs(30);
 
 /// Interval of status reports.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// The same if the log-server has thousands of nodes.
+const REPORT_EVERY_CROWDED: Duration = Duration::from_secs(10);
 /// A report goes with other messages if it is due within this time.
 const REPORT_EARLY: Duration = Duration::from_millis(250);
 
@@ -97,7 +99,7 @@ pub(crate) async fn ship<T: Transport>(
             }
             Err(error) => error.to_string(),
         };
-        let wait = backoff.next_wait();
+        let wait = backoff.next();
         tracing::warn!(
             server = peer.server,
             reason,
@@ -138,6 +140,13 @@ impl Shipper {
     fn report(&self, out: &mut Vec<u8>) {
         if let Some(message) = self.services.as_ref().and_then(|services| services.reporter.message()) {
             message.append_frame(out);
+        }
+    }
+
+    fn report_every(&self) -> Duration {
+        match self.services.as_ref().map(|services| services.pace.get()) {
+            Some(Pace::Crowded) => REPORT_EVERY_CROWDED,
+            _ => REPORT_EVERY,
         }
     }
 
@@ -238,7 +247,7 @@ impl Shipper {
                 let now = Instant::now();
                 if now + REPORT_EARLY >= report_at {
                     self.report(&mut out);
-                    report_at = report_at.max(now) + REPORT_EVERY;
+                    report_at = report_at.max(now) + self.report_every();
                 }
             }
             // Checked first: a spool that has ended holds its last watermark already.

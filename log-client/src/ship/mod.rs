@@ -34,7 +34,7 @@ mod tests;
 mod transport;
 
 #[cfg(any(test, feature = "testing"))]
-pub use backoff::Backoff;
+pub(crate) use backoff::Backoff;
 pub(crate) use connection::{NodeServices, ship};
 pub(crate) use tcp::{Tcp, ask, receive};
 

@@ -15,8 +15,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Maximum wait for a connection, and for the server's first answer.
+/// Maximum wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum wait for the TLS handshake, and for the server's first answer. After a restart of the
+/// log-server the handshakes of all nodes wait for its processor.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connects to a log-server over TCP.
 #[derive(Debug)]
@@ -84,19 +87,19 @@ pub(crate) async fn ask(
     role: Role,
     session: u64,
 ) -> io::Result<(FromServer, ToServer, Message)> {
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s");
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
     // The name is resolved again each time: the log-server may have moved.
     let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(&peer.server)).await.map_err(late)??;
     detect_dead_network(&stream, peer.dead_after)?;
     let connecting = both_ways(stream, &peer.server, peer.tls.as_deref());
-    let (mut reader, mut writer) = timeout(CONNECT_TIMEOUT, connecting).await.map_err(late)??;
+    let (mut reader, mut writer) = timeout(GREETING_TIMEOUT, connecting).await.map_err(late)??;
     let hello =
         Message::Hello { greeting: GREETING, version: VERSION, role, node: peer.node.clone(), session };
     let asked = async {
         writer.send(&hello.frame()).await?;
         receive(&mut reader).await
     };
-    let answer = timeout(CONNECT_TIMEOUT, asked).await.map_err(late)??;
+    let answer = timeout(GREETING_TIMEOUT, asked).await.map_err(late)??;
     Ok((reader, writer, answer))
 }
 

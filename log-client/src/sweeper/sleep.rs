@@ -11,6 +11,7 @@
 //! | no events for a second | one and a half times the maximum |
 //! | the same, with hundreds of processes to poll | up to two and a half times the maximum |
 //! | nobody follows the trace | up to [`UNFOLLOWED`] instead of the maximum |
+//! | the same, with thousands of nodes | up to [`CROWDED`] |
 //!
 //! The first event after a pause of a second is read that much later. On an idle cluster
 //! [`Doze`](super::doze::Doze) sleeps longer.
@@ -32,6 +33,9 @@ const SHORT: Duration = Duration::from_millis(1);
 
 /// Maximum sleep while nobody follows the trace, if the configured one is shorter.
 const UNFOLLOWED: Duration = Duration::from_millis(250);
+
+/// The same if the log-server has thousands of nodes.
+const CROWDED: Duration = Duration::from_secs(1);
 
 /// Sweeping takes at most one part in this many of a processor while no lane is filling.
 const SHARE: u32 = 16;
@@ -86,7 +90,11 @@ impl SleepPolicy {
             return None;
         }
         let is_followed = pace == Pace::Live;
-        let at_most = |time: Duration| if is_followed { time } else { time.max(UNFOLLOWED) };
+        let at_most = |time: Duration| match pace {
+            Pace::Live => time,
+            Pace::Unfollowed | Pace::Idle => time.max(UNFOLLOWED),
+            Pace::Crowded => time.max(CROWDED),
+        };
         if effort.events > 0 {
             self.without_events = Duration::ZERO;
             let fullest = if is_followed { effort.fullest } else { effort.fullest_grown };
@@ -205,6 +213,11 @@ mod tests {
         assert_eq!(sleep.after(IDLE, Pace::Idle), Some(UNFOLLOWED));
         let full = SweepEffort { fullest: 50, fullest_grown: 48, ..small };
         assert_eq!(sleep.after(full, Pace::Unfollowed), None);
+        for _ in 0..10 {
+            sleep.after(small, Pace::Crowded);
+        }
+        assert_eq!(sleep.after(small, Pace::Crowded), Some(CROWDED));
+        assert_eq!(sleep.after(small, Pace::Unfollowed), Some(UNFOLLOWED));
         assert_eq!(sleep.after(small, Pace::Live).map(|time| time <= MAX), Some(true));
         let mut slow = SleepPolicy::new(2 * UNFOLLOWED);
         for _ in 0..20 {

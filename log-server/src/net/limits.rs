@@ -15,10 +15,10 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
-/// Maximum number of connections before their greeting. They do not count towards `connections`: a
-/// peer that opens many and sends nothing keeps nobody out, because the oldest is closed for each
-/// new one.
-const MAX_UNIDENTIFIED: usize = 256;
+/// Maximum number of connections before their greeting, if `connections` is not more: after a
+/// restart all nodes connect at once. They do not count towards `connections`: a peer that opens
+/// many and sends nothing keeps nobody out, because the oldest is closed for each new one.
+const LEAST_UNIDENTIFIED: usize = 256;
 /// A rate limit allows bursts of this duration.
 const BURST: Duration = Duration::from_secs(1);
 
@@ -27,6 +27,7 @@ const BURST: Duration = Duration::from_secs(1);
 pub(crate) struct Limits {
     permits: Arc<Semaphore>,
     connections: usize,
+    max_unidentified: usize,
     unidentified: Mutex<BTreeMap<ConnId, oneshot::Sender<()>>>,
     nodes: Mutex<HashMap<String, Arc<NodeUsage>>>,
     memory: Arc<Budget>,
@@ -70,6 +71,7 @@ impl Limits {
         Limits {
             permits: Arc::new(Semaphore::new(config.connections.min(Semaphore::MAX_PERMITS))),
             connections: config.connections,
+            max_unidentified: config.connections.max(LEAST_UNIDENTIFIED),
             unidentified: Mutex::default(),
             nodes: Mutex::default(),
             node_memory: usize::try_from(config.node_memory()).unwrap_or(usize::MAX),
@@ -85,7 +87,7 @@ impl Limits {
         let (evict, evicted) = oneshot::channel();
         let mut unidentified = lock(&self.unidentified);
         unidentified.insert(conn, evict);
-        while unidentified.len() > MAX_UNIDENTIFIED {
+        while unidentified.len() > self.max_unidentified {
             unidentified.pop_first();
         }
         evicted
@@ -199,9 +201,9 @@ mod tests {
 
     #[test]
     fn oldest_unidentified_connection_is_closed() {
-        let limits = limits(|_| {});
+        let limits = limits(|config| config.connections = 8);
         let mut waiting: Vec<_> =
-            (0..MAX_UNIDENTIFIED as u64).map(|conn| limits.add_unidentified(ConnId(conn))).collect();
+            (0..LEAST_UNIDENTIFIED as u64).map(|conn| limits.add_unidentified(ConnId(conn))).collect();
         limits.identified(ConnId(0));
         let mut next: Vec<_> = (0..3).map(|n| limits.add_unidentified(ConnId(1000 + n))).collect();
         let evicted =

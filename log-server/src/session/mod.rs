@@ -39,7 +39,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 /// Maximum time for the first message.
-pub(crate) const HELLO_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const HELLO_WITHIN: Duration = Duration::from_secs(30);
 /// Maximum time for a final message to a peer that does not read.
 pub(crate) const FINAL_MESSAGE_WITHIN: Duration = Duration::from_secs(5);
 /// The first bytes of TLS, a handshake record of version 3, read as the length of a frame.

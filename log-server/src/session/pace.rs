@@ -4,6 +4,9 @@
 //! idle nodes need not wake up to say that nothing has happened. The first batch of any node ends
 //! that for all nodes. While nobody follows the trace, nodes may collect events for a while, which
 //! makes batches larger and cheaper.
+//!
+//! The cost of watermarks grows with the number of nodes. With [`MANY_NODES`], each node sends about
+//! one per second, or four while somebody follows the trace.
 
 #![expect(clippy::disallowed_types, reason = "state that all sessions change")]
 
@@ -15,6 +18,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
+/// Number of nodes from which on watermarks are sent less often.
+const MANY_NODES: usize = 2000;
 /// Nodes are idle after this many seconds without a batch.
 const QUIET_SECONDS: u32 = 2;
 /// An idle node sends about one watermark per second. It must not be taken for silent.
@@ -103,10 +108,14 @@ impl ClusterPace {
             Pace::Live
         } else if !self.is_busy.load(Relaxed) {
             Pace::Idle
-        } else if self.followers.load(Relaxed) > 0 {
-            Pace::Live
         } else {
-            Pace::Unfollowed
+            let (is_followed, are_many) =
+                (self.followers.load(Relaxed) > 0, self.pace.receiver_count() >= MANY_NODES);
+            match (is_followed, are_many) {
+                (true, false) => Pace::Live,
+                (false, true) => Pace::Crowded,
+                (true, true) | (false, false) => Pace::Unfollowed,
+            }
         }
     }
 }

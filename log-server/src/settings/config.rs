@@ -87,8 +87,8 @@ pub struct Config {
     #[serde(with = "units::duration")]
     pub commit_every: Duration,
     /// Maximum number of connections of nodes and subscribers; the last quarter is for nodes.
-    /// Connections before their greeting do not count: there are at most 256, and the oldest is
-    /// closed for the next one. Default: 1024.
+    /// Connections before their greeting do not count: there are at most as many, or 256, and the
+    /// oldest is closed for the next one. Default: 1024.
     pub connections: usize,
     /// Maximum number of connections of one node. Only the latest is in use; earlier ones are being
     /// closed. Default: 8.

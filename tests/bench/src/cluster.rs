@@ -15,9 +15,9 @@ use crate::process::{allow_many_files, cpu_seconds, said, status, this_thread_cp
 use crate::report::number;
 use crate::server::Server;
 use anyhow::{Context, Result, bail, ensure};
-use arrow_array::types::UInt16Type;
+use arrow_array::types::Int32Type;
 use fastrand::Rng;
-use miot_log_client::testing::Backoff;
+use miot_log_client::testing::connection_waits;
 use miot_proto::batch::Columns;
 use miot_proto::event::{Event, RecordKind, flag};
 use miot_proto::op::posix;
@@ -51,12 +51,13 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Sleeps and reports of a log-client (`log-client/src/sweeper/sleep.rs`,
 /// `log-client/src/ship/connection.rs`).
 fn intervals(pace: Pace) -> (Duration, Duration) {
-    let sweep = match pace {
-        Pace::Live => Duration::from_millis(80),
-        Pace::Unfollowed => Duration::from_millis(250),
-        Pace::Idle => Duration::from_secs(1),
+    let (sweep, report) = match pace {
+        Pace::Live => (80, 1000),
+        Pace::Unfollowed => (250, 1000),
+        Pace::Idle => (1000, 1000),
+        Pace::Crowded => (1000, 10_000),
     };
-    (sweep, Duration::from_secs(1))
+    (Duration::from_millis(sweep), Duration::from_millis(report))
 }
 
 /// What all nodes have done.
@@ -207,8 +208,8 @@ fn late(trace: &Path) -> Result<usize> {
     let mut late = 0;
     for batch in Reader::open(trace)?.events() {
         let batch = batch?;
-        let values = schema::column::<UInt16Type>(&batch, "flags").context("no column `flags`")?;
-        late += values.iter().flatten().filter(|value| value & flag::LATE != 0).count();
+        let values = schema::column::<Int32Type>(&batch, "flags").context("no column `flags`")?;
+        late += values.iter().flatten().filter(|value| value & i32::from(flag::LATE) != 0).count();
     }
     Ok(late)
 }
@@ -242,13 +243,13 @@ struct Node {
     /// Number of events so far.
     events: u64,
     next_event: Instant,
+    acknowledged: u64,
     ended: bool,
 }
 
 impl Node {
     fn new(number: u64, name: String, address: String, tls: TlsClient, shared: Shared) -> Node {
-        let mut random = Rng::with_seed(number);
-        let next_event = Instant::now() + EVENT_EVERY.mul_f64(random.f64());
+        let random = Rng::with_seed(number);
         let key = ProcessKey { boot: 7, nonce: number + 1, pid: 1000 };
         let mut node = Node {
             name,
@@ -260,7 +261,8 @@ impl Node {
             last: 0,
             kept: VecDeque::new(),
             events: 0,
-            next_event,
+            next_event: Instant::now(),
+            acknowledged: 0,
             ended: false,
         };
         for define in [Node::process, Node::stream] {
@@ -299,10 +301,10 @@ impl Node {
 
     /// Connects again and again until everything is done.
     async fn live(mut self) {
-        let mut backoff = Backoff::new(self.key.nonce);
+        let mut next_wait = connection_waits(self.key.nonce);
         loop {
-            let outcome = self.connection(&mut backoff).await;
-            match outcome {
+            let before = self.acknowledged;
+            match self.connection().await {
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -311,26 +313,29 @@ impl Node {
                 }
                 Err(_) => {}
             }
-            sleep(backoff.next_wait()).await;
+            if self.acknowledged > before {
+                next_wait = connection_waits(self.key.nonce);
+            }
+            sleep(next_wait()).await;
         }
         self.shared.borrow_mut().done += 1;
     }
 
     /// One connection. Returns true if everything is acknowledged and the process has ended.
-    async fn connection(&mut self, backoff: &mut Backoff) -> io::Result<bool> {
+    async fn connection(&mut self) -> io::Result<bool> {
         const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-        let connect = async {
-            let socket = TcpStream::connect(&self.address).await?;
-            socket.set_nodelay(true)?;
-            self.tls.connect(&self.address, socket).await
-        };
-        let mut stream = timeout(CONNECT_TIMEOUT, connect).await.map_err(io::Error::other)??;
+        const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
+        let socket =
+            timeout(CONNECT_TIMEOUT, TcpStream::connect(&self.address)).await.map_err(io::Error::other)??;
+        socket.set_nodelay(true)?;
+        let connecting = self.tls.connect(&self.address, socket);
+        let mut stream = timeout(GREETING_TIMEOUT, connecting).await.map_err(io::Error::other)??;
         let (greeting, version, role) = (GREETING, VERSION, Role::Node);
         let hello = Message::Hello { greeting, version, role, node: self.name.clone(), session: 1 };
         stream.write_all(&hello.frame()).await?;
         let mut input = Vec::new();
         let welcome =
-            timeout(CONNECT_TIMEOUT, next(&mut stream, &mut input)).await.map_err(io::Error::other)??;
+            timeout(GREETING_TIMEOUT, next(&mut stream, &mut input)).await.map_err(io::Error::other)??;
         let through = match welcome {
             Message::Welcome { through, .. } => through,
             Message::Refused { reason, transient: false } => {
@@ -338,12 +343,15 @@ impl Node {
             }
             other => return Err(io::Error::other(format!("{other:?}"))),
         };
+        if self.events == 0 {
+            self.next_event = Instant::now() + EVENT_EVERY.mul_f64(self.random.f64());
+        }
         {
             let mut totals = self.shared.borrow_mut();
             totals.connected += 1;
             totals.connects += 1;
         }
-        let outcome = self.serve(stream, input, through, backoff).await;
+        let outcome = self.serve(stream, input, through).await;
         self.shared.borrow_mut().connected -= 1;
         outcome
     }
@@ -353,12 +361,11 @@ impl Node {
         mut stream: TlsStream<TcpStream>,
         mut input: Vec<u8>,
         through: u64,
-        backoff: &mut Backoff,
     ) -> io::Result<bool> {
         self.acknowledge(through);
         // The definitions in force, then everything that the log-server does not have.
         let mut out = Vec::new();
-        if through > 0 {
+        if self.kept.front().is_none_or(|(first, ..)| *first > 1) {
             self.process(0).append_frame(&mut out);
             self.stream(0).append_frame(&mut out);
         }
@@ -382,10 +389,7 @@ impl Node {
                         let (received, answered) = (now(), now());
                         Message::Pong { sent, received, answered }.append_frame(&mut out);
                     }
-                    Message::Ack { through } => {
-                        self.acknowledge(through);
-                        backoff.reset();
-                    }
+                    Message::Ack { through } => self.acknowledge(through),
                     Message::Pace { pace: new } => {
                         pace = new;
                         sweep_at = sweep_at.min(Instant::now() + intervals(pace).0.mul_f64(self.random.f64()));
@@ -422,14 +426,17 @@ impl Node {
         }
     }
 
-    /// What a sweep finds: an event if one is due, and the watermark.
+    /// What a sweep finds: the events that are due, and the watermark.
     fn sweep(&mut self, out: &mut Vec<u8>) {
         let at = Instant::now();
-        if at >= self.next_event && !self.ended {
-            let since = i64::try_from((at - self.next_event).as_nanos()).unwrap_or(0);
+        let mut times = Vec::new();
+        while at >= self.next_event && !self.ended {
+            times.push(now() - i64::try_from((at - self.next_event).as_nanos()).unwrap_or(0));
             self.next_event += EVENT_EVERY;
-            out.extend_from_slice(&self.event(now() - since));
-            self.shared.borrow_mut().events += 1;
+        }
+        if !times.is_empty() {
+            out.extend_from_slice(&self.batch(&times));
+            self.shared.borrow_mut().events += times.len() as u64;
         }
         if self.shared.borrow().ends && !self.ended {
             self.ended = true;
@@ -451,31 +458,34 @@ impl Node {
         Message::Heartbeat { watermark: now() }.append_frame(out);
     }
 
-    fn event(&mut self, time: i64) -> Vec<u8> {
-        let event = Event {
-            op: posix::PWRITE,
-            request: self.events as u32 + 1,
-            enclosing: 0,
-            end: 0,
-            duration: 0,
-            flags: 0,
-            handle: 1,
-            offset: self.events * 4096,
-            length: 4096,
-            result: 4096,
-        };
+    fn batch(&mut self, times: &[i64]) -> Vec<u8> {
         let (mut columns, mut scratch, mut encoded) = (Columns::default(), Vec::new(), Vec::new());
-        columns.push(RecordKind::Request as u8, self.events, time, 5000, &event, None);
-        columns.encode(&mut scratch, &mut encoded);
         let (seq, after) = (self.last + 1, self.events);
-        self.events += 1;
-        self.keep(&Message::Batch { seq, stream: 1, after, columns: encoded }, 1)
+        for time in times {
+            let event = Event {
+                op: posix::PWRITE,
+                request: self.events as u32 + 1,
+                enclosing: 0,
+                end: 0,
+                duration: 0,
+                flags: 0,
+                handle: 1,
+                offset: self.events * 4096,
+                length: 4096,
+                result: 4096,
+            };
+            columns.push(RecordKind::Request as u8, self.events, *time, 5000, &event, None);
+            self.events += 1;
+        }
+        columns.encode(&mut scratch, &mut encoded);
+        self.keep(&Message::Batch { seq, stream: 1, after, columns: encoded }, times.len() as u64)
     }
 
     fn acknowledge(&mut self, through: u64) {
         let mut totals = self.shared.borrow_mut();
         while let Some((_, _, events, sent)) = self.kept.pop_front_if(|(number, ..)| *number <= through) {
             if events > 0 {
+                self.acknowledged += events;
                 totals.acknowledged += events;
                 totals.delays.push(sent.elapsed().as_secs_f64() * 1e3);
             }

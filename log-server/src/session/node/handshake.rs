@@ -88,6 +88,7 @@ where
         flow,
         readable_at: None,
         clock: ClockSync::new(NodeClock::new(&connected.corrections, connected.reached), ping_sent),
+        minor: version.minor,
         pace,
         held: Vec::new(),
         held_bytes: 0,

@@ -30,7 +30,7 @@ use limits::{BASE_SIZE, DEAD_AFTER, DRAIN, MAX_AHEAD_NS, MAX_HELD, OpenDefinitio
 use miot_proto::batch::Columns;
 use miot_proto::control::MAX_EXCEPTIONS;
 use miot_proto::status::{MAX_IN_FLIGHT, MAX_REPORT, NodeReport};
-use miot_proto::wire::{MAX_FRAME, Message, Pace, Resume, SetMember};
+use miot_proto::wire::{CROWDED_SINCE_MINOR, MAX_FRAME, Message, Pace, Resume, SetMember};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::io::AsyncRead;
@@ -68,6 +68,8 @@ struct Session {
     /// Time until which the node must not be read, if its rate is limited.
     readable_at: Option<Instant>,
     clock: ClockSync,
+    /// Minor version of the node.
+    minor: u16,
     /// `None` for a node that does not understand it.
     pace: Option<watch::Receiver<Pace>>,
     /// Messages that arrived before the clock was known.
@@ -149,8 +151,9 @@ impl Session {
 
     /// Tells the node that the pace has changed.
     fn pace_changed(&mut self, pace: Pace) -> Result<(), SessionEnd> {
-        let _ = self.out.send(Message::Pace { pace });
-        self.set_clock_relaxed(pace == Pace::Idle)
+        let understood = pace != Pace::Crowded || self.minor >= CROWDED_SINCE_MINOR;
+        let _ = self.out.send(Message::Pace { pace: if understood { pace } else { Pace::Unfollowed } });
+        self.set_clock_relaxed(matches!(pace, Pace::Idle | Pace::Crowded))
     }
 
     /// True while the session does not read, for lack of memory or because of a rate limit.

@@ -13,6 +13,7 @@ import textwrap
 import pytest
 
 import miot
+import tracer_cost
 from conftest import run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -145,19 +146,11 @@ def test_dftracer_records_the_same_calls(tmp_path):
         os.close(file)
         """,
     )
-    settings = {
-        "DFTRACER_ENABLE": "1",
-        "DFTRACER_INIT": "PRELOAD",
-        "DFTRACER_DATA_DIR": "all",
-        "DFTRACER_LOG_FILE": str(tmp_path / "dftracer"),
-        "DFTRACER_TRACE_COMPRESSION": "0",
-        "DFTRACER_INC_METADATA": "1",
-    }
-    assignments = " ".join(f"{name}={value}" for name, value in settings.items())
+    assignments = " ".join(f"{name}={value}" for name, value in tracer_cost.dftracer_settings(tmp_path).items())
     trace = traced(tmp_path, "sh", "-c", f'{assignments} LD_PRELOAD="$LD_PRELOAD:{DFTRACER}" exec "$@"', "sh", *program)
 
     logged, hashes = [], {}
-    for log in tmp_path.glob("dftracer-*.pfw"):
+    for log in tmp_path.glob("log-*.pfw"):
         for line in log.read_text().splitlines():
             if line.startswith("{"):
                 record = json.loads(line)
@@ -186,6 +179,16 @@ def test_dftracer_records_the_same_calls(tmp_path):
     assert {op for _, op, _, _ in ours - theirs} == {"fstat"}
 
 
+def test_costs_are_measured_on_calls_that_each_tracer_records():
+    rows = tracer_cost.measure(str(DFTRACER), 1, 5, 100)["rows"]
+    assert {row["run"]: (row["recorded"]["miot"], row["recorded"]["dftracer"]) for row in rows} == {
+        "plain": (None, None),
+        "miot": (500, None),
+        "dftracer": (None, 500),
+        "both": (500, 500),
+    }
+
+
 def test_checkpoints_of_torch_and_safetensors_have_the_size_of_their_files(tmp_path):
     program = script(
         tmp_path,
@@ -208,6 +211,42 @@ def test_checkpoints_of_torch_and_safetensors_have_the_size_of_their_files(tmp_p
     # safetensors maps the file.
     maps = trace.events(op="mmap", path="**/state.safetensors", columns=["length"]).to_arrow()
     assert (tmp_path / "state.safetensors").stat().st_size in maps["length"].to_pylist()
+
+
+def test_checkpoints_are_listed_with_their_files(tmp_path):
+    program = script(
+        tmp_path,
+        """
+        import torch, miot
+        miot.instrument("torch")
+        state = {"weight": torch.zeros(1 << 16)}
+        for epoch in range(2):
+            with miot.region("compute"):
+                sum(range(100_000))
+            with miot.region("checkpoint", epoch=epoch):
+                torch.save(state, f"first-{epoch}.pt")
+                torch.save({**state, "more": torch.zeros(100)}, f"second-{epoch}.pt")
+        """,
+    )
+    trace = traced(tmp_path, *program)
+    table = trace.stat("checkpoint")
+    size = lambda name: (tmp_path / name).stat().st_size
+    rows = [(row["checkpoint"], row["file"] and os.path.basename(row["file"]), row["bytes_written"]) for row in table]
+    expected = []
+    for epoch in range(2):
+        first, second = f"first-{epoch}.pt", f"second-{epoch}.pt"
+        expected += [(epoch, None, size(first) + size(second)), (epoch, second, size(second)), (epoch, first, size(first))]
+    assert rows == expected
+    for row in table:
+        if row["file"] is None:
+            assert (row["files"], row["tasks"], row["writers"], row["blocked"]) == (2, 1, 1, 1.0)
+    # The same figures in the tool and in the report.
+    printed = json.loads(run("miot", "stat", tmp_path / "trace", "--by", "checkpoint", "--format", "json"))
+    assert printed["rows"] == [dict(row) for row in table]
+    assert run("miot", "stat", tmp_path / "trace", "--by", "checkpoint", "--format", "csv").count("\n") == 7
+    run("miot", "report", tmp_path / "trace", "-o", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "checkpoints-table" in page and page.count("second-1.pt") >= 1
 
 
 def test_scientific_formats_move_the_bytes_of_their_files(tmp_path):

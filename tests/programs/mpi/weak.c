@@ -1,5 +1,5 @@
-/* A program for several MPI libraries, as the wheel of mpi4py: it refers weakly to functions with large
-   counts, and uses those that exist. Open MPI 4 has none. */
+/* A program for several MPI libraries, as the wheel of mpi4py: it refers weakly to functions with
+   large counts, and uses those that exist. Open MPI 4 has none. */
 #include <assert.h>
 #include <mpi.h>
 #include <string.h>

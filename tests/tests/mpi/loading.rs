@@ -54,8 +54,8 @@ fn both_hooks_may_be_preloaded() {
 }
 
 /// A function that only the mpi hook exported would not be recorded where the posix hook loads it.
-/// Large-count forms with arrays of counts are not exported: MPI may not have them, and a call could
-/// not go to the other form.
+/// Large-count forms with arrays of counts are not exported: MPI may not have them, and a call
+/// could not go to the other form.
 #[test]
 fn posix_hook_exports_the_functions_of_the_mpi_hook() {
     let exported = |library: &str| -> Vec<String> {
@@ -114,8 +114,8 @@ fn module_may_load_mpi() {
     }
 }
 
-/// Open MPI 4 has no functions with large counts. A program that asks whether they exist finds those
-/// of the hook, which must work.
+/// Open MPI 4 has no functions with large counts. A program that asks whether they exist finds
+/// those of the hook, which must work.
 #[test]
 fn weak_references_to_missing_functions_work() {
     let place = place("weak");

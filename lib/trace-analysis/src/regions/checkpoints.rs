@@ -1,7 +1,7 @@
 //! Checkpoints: regions of the kind [`RegionKind::Checkpoint`](super::RegionKind) that overlap, of
 //! all tasks of a job, and the files that are written during them.
 
-use crate::intervals::{Interval, Intervals, intersection, length};
+use crate::intervals::{Interval, Intervals, length};
 use miot_trace_events::{Event, IdMap};
 use miot_trace_store::FileNames;
 use serde::Serialize;
@@ -154,7 +154,7 @@ impl Checkpoint {
         }
         let everything: Vec<(u64, &Writes)> = files.values().flatten().copied().collect();
         let time = self.end.abs_diff(self.begin);
-        let blocked = length(&intersection(self.blocked.list(), &[(self.begin, self.end)]));
+        let blocked = length(self.blocked.list());
         let whole = CheckpointRow {
             begin: self.begin,
             end: self.end,

@@ -197,8 +197,8 @@ unsafe extern "C" fn next(name: *const c_char) -> *mut c_void {
 }
 
 /// Returns the function in a loaded object outside the program's scope: MPI may be loaded by a
-/// module (Python's mpi4py). Null if there is none. `mpi_hook` is an address in `libmiot_mpi.so`, or
-/// null.
+/// module (Python's mpi4py). Null if there is none. `mpi_hook` is an address in `libmiot_mpi.so`,
+/// or null.
 ///
 /// # Safety
 /// - `name` is a C string.

@@ -59,14 +59,15 @@ link() {
 }
 
 # --- Python ---------------------------------------------------------------------------------------
-# python NAME "PACKAGES" [options of pip]
+# [venv=OPTIONS] python NAME "PACKAGES" [options of pip]
 python() {
     local made
     made=$cache/$1-$(echo "$2" | cksum | cut -d' ' -f1)
     if [ ! -e "$made/complete" ]; then
         say "making $1 with $2"
         rm -rf "$made"
-        /usr/bin/python3 -m venv "$made"
+        # shellcheck disable=SC2086
+        /usr/bin/python3 -m venv ${venv:-} "$made"
         # shellcheck disable=SC2086
         "$made/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "${@:3}" $2
         touch "$made/complete"
@@ -86,6 +87,19 @@ python test-engines "pyspark==4.3.0 chdb==4.4.0" --no-binary pyspark
 # Real Darshan logs, and Darshan's own reader, without its dependencies for plots.
 python test-darshan \
     "darshan==3.5.0 cffi==2.1.1 pycparser==3.12 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0" --no-deps
+# Workloads of other people, with Debian's PyTorch: that of PyPI brings 5 GB of CUDA. Therefore the
+# packages are listed without their dependencies, and Lightning and pyarrow are the last ones for
+# its versions of PyTorch and NumPy.
+# TensorFlow and DALI, which DLIO requires, are left out. antlr4 has no wheel.
+venv=--system-site-packages python test-workloads "dlio-benchmark==2.0.0 pydftracer==1.0.2 hydra-core==1.3.8
+    omegaconf==2.3.1 antlr4-python3-runtime==4.9.3 mpi4py==4.1.2 psutil==7.2.2 numpy==1.26.4 pandas==2.3.3
+    python-dateutil==2.9.0.post0 six==1.17.0 pytz==2026.6 tzdata==2026.6 PyYAML==6.0.3 packaging==26.4
+    typing_extensions==4.16.0 h5py==3.16.0 pyarrow==20.0.0 zarr==3.1.5 numcodecs==0.16.6 donfig==0.8.1.post1
+    google-crc32c==1.9.0 safetensors==0.8.0 pytest==9.2.0 pytest-xdist==3.8.0 execnet==2.1.2 iniconfig==2.3.1
+    pluggy==1.7.0 Pygments==2.21.0 pytorch-lightning==2.0.9.post0 lightning-utilities==0.15.3
+    torchmetrics==1.2.1 tqdm==4.70.1 fsspec==2026.9.0" --no-deps --no-binary antlr4-python3-runtime
+# Another tracer, for comparison. In an environment of its own: DLIO needs an older one.
+python test-dftracer "dftracer==2.2.0" --no-deps
 
 # --- cargo tools ----------------------------------------------------------------------------------
 # Built without optimization, which takes a fifth of the time and is fast enough. `|| say`: without

@@ -273,12 +273,13 @@ class Trace:
         """Returns ``miot stat --by``: one row per value and layer, largest first by ``sort``.
 
         ``by`` is ``operation``, ``layer``, ``job``, ``step``, ``process``, ``program``, ``rank``,
-        ``file``, ``node``, ``directory`` (of ``depth`` components), ``user`` or ``region``. ``operation``:
+        ``file``, ``node``, ``directory`` (of ``depth`` components), ``user``, ``region`` or ``checkpoint``. ``operation``:
         counts, bytes, and durations in nanoseconds. ``layer``: each layer compared with the layer above;
         with ``counters=True`` the counters of each layer. ``region``: I/O during the regions of each
         name, and how much of it is hidden behind computation, in nanoseconds and bytes per second; with
-        ``region="epoch"`` a row for each value of the attributes of these regions. All others: Darshan's counters, Miller's rates,
-        shares and quantiles; their times are seconds, and ``info`` has ``begin``, nanoseconds since
+        ``region="epoch"`` a row for each value of the attributes of these regions. ``checkpoint``: each
+        checkpoint (``file`` is None) and its files, with bytes, nanoseconds, the part of its time that
+        stops main threads, and writers. All others: Darshan's counters, Miller's rates, shares and quantiles; their times are seconds, and ``info`` has ``begin``, nanoseconds since
         1970, from which they count. All figures: docs/guide/stat.md.
         """
         times = _times(since, until)
@@ -286,9 +287,11 @@ class Trace:
         if by == "operation":
             table = self._answer(self._native.operations(layers, jobs, paths, sort, times))
             return table if top is None else _first(table, top)
-        if by == "region":
+        if by in ("region", "checkpoint"):
             if layers or jobs or paths or sort is not None or top is not None or block_size is not None:
-                raise OptionError("by region: layer, job, path, sort, top and block_size do not apply to regions")
+                raise OptionError(f"by {by}: layer, job, path, sort, top and block_size do not apply to {by}s")
+            if by == "checkpoint":
+                return self._answer(self._native.checkpoints(times))
             return self._answer(self._native.regions(region, times))
         if by == "layer" and not counters:
             return self._answer(self._native.layers(times))

@@ -181,7 +181,7 @@ impl Directory {
     ) -> Answer {
         let subject = stat::subject(by, depth).ok_or_else(|| {
             errors::option(&format!(
-                "by {by}: no such rows; there are job, step, process, program, rank, file, node, operation, layer, region, directory and user"
+                "by {by}: no such rows; there are job, step, process, program, rank, file, node, operation, layer, region, checkpoint, directory and user"
             ))
         })?;
         let selection = Selection { layers: layer, jobs: job, paths: path, block_size };
@@ -227,6 +227,12 @@ impl Directory {
     fn regions(&self, py: Python<'_>, region: Option<String>, times: Times) -> Answer {
         let take = |found: &mut miot_trace_results::regions::RegionTable| std::mem::take(&mut found.rows);
         self.show(py, times, |input| regions::table(input, region.as_deref()), take)
+    }
+
+    /// Returns the checkpoints and their files.
+    fn checkpoints(&self, py: Python<'_>, times: Times) -> Answer {
+        let take = |found: &mut regions::CheckpointTable| std::mem::take(&mut found.rows);
+        self.show(py, times, regions::checkpoints, take)
     }
 
     fn bursts(&self, py: Python<'_>, interval: u64, times: Times) -> Answer {

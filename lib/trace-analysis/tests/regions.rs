@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
-use miot_trace_analysis::regions::{LoopFigures, RegionKind, RegionRow, RegionSpans, RegionTable};
+use miot_trace_analysis::regions::{
+    CheckpointRow, LoopFigures, RegionKind, RegionRow, RegionSpans, RegionTable,
+};
 use miot_trace_events::testing::{EventValues, batch, row};
 use miot_trace_store::FileNames;
 use std::sync::Arc;
@@ -81,7 +83,7 @@ fn analyze(by: Option<&str>, processes: &RecordBatch, mut events: Vec<EventValue
     spans.add(&batch, &names());
     let mut regions = spans.finish(std::slice::from_ref(processes));
     regions.add(&batch);
-    regions.finish()
+    regions.finish(&names())
 }
 
 /// Two steps and a checkpoint of process 1, whose worker is process 2. Process 3 is another
@@ -196,6 +198,52 @@ fn ranks_are_tasks_of_their_own() {
     assert_eq!(figures(&table, "forward", None), [2, 150, 1, 10, 0, 40 + 10, 40 + 10]);
     assert_eq!(figures(&table, "fetch", None), [1, 50, 1, 100, 0, 30, 0]);
     assert_eq!(figures(&table, "epoch", None), [1, 1000, 1, 0, 1, 100, 0]);
+}
+
+/// Two ranks save at the same time, twice. Process 3 is a worker of rank 1.
+#[test]
+fn overlapping_regions_of_ranks_are_one_checkpoint() {
+    let all = [(1, 1, Some(0)), (2, 1, Some(1)), (3, 102, None), (5, 1, None)];
+    let write = |process, tid, file, bytes, begin, end| EventValues {
+        file: Some(file),
+        ..io(process, tid, "write", bytes, begin, end)
+    };
+    let events = vec![
+        region(1, 10, FORWARD, 0, 90),
+        region(2, 20, FORWARD, 0, 90),
+        region(1, 10, CHECKPOINT, 100, 200),
+        region(2, 20, CHECKPOINT, 150, 250),
+        write(1, 10, SAMPLE, 1000, 110, 160),
+        write(2, 20, EPOCH, 500, 155, 170),
+        write(3, 30, EPOCH, 200, 160, 180),
+        // Between checkpoints, of a program without any, and a read.
+        write(1, 10, SAMPLE, 7, 260, 270),
+        write(5, 50, SAMPLE, 7, 110, 120),
+        io(1, 10, "read", 7, 180, 190),
+        // By a thread in the background, beside computation.
+        region(1, 10, FORWARD, 300, 400),
+        region(1, 11, CHECKPOINT, 300, 350),
+        write(1, 11, SAMPLE, 40, 310, 320),
+    ];
+    let table = analyze(None, &processes(&all), events);
+    let row = |row: &CheckpointRow| {
+        let numbers = [row.files, row.bytes_written, row.time, row.io_time, row.writers, row.writers_at_once];
+        (row.checkpoint, row.file.clone(), row.begin, numbers, row.tasks, row.blocked_time)
+    };
+    let rows: Vec<_> = table.checkpoints.iter().map(row).collect();
+    let file = |name: &str| Some(name.to_owned());
+    assert_eq!(
+        rows,
+        [
+            (0, None, 100, [2, 1700, 150, 70, 3, 2], Some(2), Some(150)),
+            (0, file("sample"), 110, [1, 1000, 50, 50, 1, 1], None, None),
+            (0, file("epoch"), 155, [1, 700, 25, 25, 2, 2], None, None),
+            (1, None, 300, [1, 40, 50, 10, 1, 1], Some(1), Some(0)),
+            (1, file("sample"), 310, [1, 40, 10, 10, 1, 1], None, None),
+        ]
+    );
+    assert_eq!((table.checkpoints[0].blocked, table.checkpoints[3].blocked), (Some(1.0), Some(0.0)));
+    assert_eq!(table.checkpoints[0].bandwidth, Some(1700e9 / 70.0));
 }
 
 #[test]

@@ -4,9 +4,10 @@ use crate::{Error, Input};
 use miot_trace_analysis::Programs;
 use miot_trace_analysis::findings::Finding;
 use miot_trace_analysis::regions::{COLUMNS, judge};
-pub use miot_trace_analysis::regions::{RegionKind, RegionRow, RegionSpans, RegionTable};
-use miot_trace_events::events::FEWEST_COLUMNS;
+pub use miot_trace_analysis::regions::{CheckpointRow, RegionKind, RegionRow, RegionSpans, RegionTable};
+use miot_trace_events::events::{FEWEST_COLUMNS, FILE_COLUMNS};
 use miot_trace_store::{Reader, Table};
+use serde::Serialize;
 
 /// Returns one row for each name of regions and layer, and all layers together. Regions with the
 /// name `region` get a row for each value of their attributes instead, and are the only ones.
@@ -40,9 +41,29 @@ pub fn during(input: &Input<'_>, spans: RegionSpans) -> Result<RegionTable, Erro
     if spans.is_empty() {
         return Ok(RegionTable::default());
     }
+    // Only checkpoints need the files.
+    let columns = if spans.has_checkpoints() { FILE_COLUMNS } else { FEWEST_COLUMNS };
     let mut regions = spans.finish(&input.reader.table(Table::Processes)?);
-    input.each(FEWEST_COLUMNS, |batch| regions.add(batch))?;
-    Ok(regions.finish())
+    input.each(columns, |batch| regions.add(batch))?;
+    Ok(regions.finish(&input.reader.files()?))
+}
+
+/// Checkpoints of a trace.
+#[derive(Debug, Serialize)]
+pub struct CheckpointTable {
+    /// Number of regions that were not examined, because there are too many.
+    pub left_out: u64,
+    /// Checkpoints in order, each followed by its files, largest first.
+    pub rows: Vec<CheckpointRow>,
+}
+
+/// Returns the checkpoints.
+///
+/// # Errors
+/// [`Error::Trace`], [`Error::Interrupted`].
+pub fn checkpoints(input: &Input<'_>) -> Result<CheckpointTable, Error> {
+    let RegionTable { left_out, checkpoints: rows, .. } = table(input, None)?;
+    Ok(CheckpointTable { left_out, rows })
 }
 
 /// Returns the findings of regions.

@@ -11,6 +11,8 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 /// Maximum number of findings on the page. Programs with the most time in I/O come first.
 const FINDINGS: usize = 24;
+/// Maximum number of rows of checkpoints and their files on the page.
+const CHECKPOINTS: usize = 200;
 
 pub(super) fn page(model: &Model, plots: &[Plot]) -> String {
     let mut html = String::new();
@@ -228,10 +230,11 @@ fn rank_section(html: &mut String, model: &Model, plots: &[Plot]) {
     let _ = writeln!(html, "{}{}</section>", tables::processes(model), tables::counted_ranks(model));
 }
 
-/// Writes the table of regions, if there are any.
+/// Writes the tables of regions and checkpoints, if there are any.
 fn regions(html: &mut String, model: &Model) {
     if let Some(table) = tables::regions(model) {
-        let _ = writeln!(html, "<section id=\"regions\"><h2>Regions</h2>{table}</section>");
+        let checkpoints = tables::checkpoints(model, CHECKPOINTS).unwrap_or_default();
+        let _ = writeln!(html, "<section id=\"regions\"><h2>Regions</h2>{table}{checkpoints}</section>");
     }
 }
 

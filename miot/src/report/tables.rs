@@ -170,6 +170,41 @@ pub(super) fn regions(model: &Model) -> Option<String> {
     ))
 }
 
+/// Returns the table of checkpoints and their largest files; `None` if there are none.
+pub(super) fn checkpoints(model: &Model, rows: usize) -> Option<String> {
+    let checkpoints = &model.regions.checkpoints;
+    if checkpoints.is_empty() {
+        return None;
+    }
+    let columns = [
+        "Checkpoint",
+        "Written",
+        "Files",
+        "Time",
+        "Blocked",
+        "Tasks",
+        "Writers",
+        "At once",
+        "Bandwidth",
+        "=File",
+    ];
+    let caption = "Checkpoints, each followed by its files, and the part of its time that stops main threads";
+    let mut table = Table::new("checkpoints-table", caption, &columns);
+    for row in checkpoints.iter().take(rows) {
+        let file = row.file.as_deref();
+        table.row(format_args!("{} {}", row.checkpoint, file.unwrap_or("all"))).count(row.checkpoint);
+        table.bytes(row.bytes_written).count(row.files).time(row.time).share(row.blocked);
+        table.real(row.tasks.map(|tasks| tasks as f64), |tasks| format!("{tasks}"));
+        table.count(row.writers).count(row.writers_at_once);
+        table.real(row.bandwidth, |rate| format!("{}/s", bytes(rate)));
+        table.path(file.unwrap_or("all")).end();
+    }
+    let more = checkpoints.len().saturating_sub(rows) as u64;
+    Some(table.finish(
+        (more > 0).then(|| format!("and {} more rows: miot stat DIR --by checkpoint", grouped(more))),
+    ))
+}
+
 pub(super) fn files(model: &Model) -> String {
     let columns = ["Requests", "Opens", "Reads", "Writes", "Read", "Written", "Time", "=File"];
     let mut table = Table::new("files-table", "Files, by the time of their requests", &columns);

@@ -21,8 +21,8 @@ pub(super) const ROWS: usize = 20;
 #[group(skip)]
 pub(super) struct Options {
     /// Print one row per value and layer instead of the summary. `--by layer` compares the requests
-    /// of each layer with those of the layer above; `--by region` takes none of the options below
-    /// but --region
+    /// of each layer with those of the layer above; `--by region` and `--by checkpoint` take
+    /// none of the options below but --region
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<Dimension>,
     /// Columns of the table; json and csv always have all columns
@@ -80,6 +80,8 @@ enum Dimension {
     /// Region of a program's run, such as an epoch: I/O during it, and how much is hidden behind
     /// computation
     Region,
+    /// Checkpoint: files, bytes, time, writers; from the regions of a program's run
+    Checkpoint,
     /// Directory, see --depth
     Directory,
     /// User
@@ -97,17 +99,22 @@ impl Options {
         self.by == Some(Dimension::Region)
     }
 
+    /// Returns whether the table of checkpoints is requested.
+    pub(super) fn is_about_checkpoints(&self) -> bool {
+        self.by == Some(Dimension::Checkpoint)
+    }
+
     /// Returns the name of the regions to show one by one.
     ///
     /// # Errors
-    /// If options were given that the table of regions does not have.
+    /// If options were given that the tables of regions and checkpoints do not have.
     pub(super) fn region(&self) -> anyhow::Result<Option<&str>> {
         let selects = !(self.layer.is_empty() && self.job.is_empty() && self.path.is_empty());
         let shapes =
             self.view.is_some() || self.sort.is_some() || self.top.is_some() || self.block_size.is_some();
         anyhow::ensure!(
             !selects && !shapes,
-            "--by region: --view, --sort, --top, --layer, --job, --path and --block-size do not apply to regions; remove them"
+            "--by region, --by checkpoint: --view, --sort, --top, --layer, --job, --path and --block-size do not apply to regions and checkpoints; remove them"
         );
         Ok(self.region.as_deref())
     }
@@ -150,8 +157,8 @@ impl Options {
             Dimension::Rank => "rank",
             Dimension::File => "file",
             Dimension::Node => "node",
-            // Operations and regions have separate tables.
-            Dimension::Layer | Dimension::Operation | Dimension::Region => "layer",
+            // Operations, regions and checkpoints have separate tables.
+            Dimension::Layer | Dimension::Operation | Dimension::Region | Dimension::Checkpoint => "layer",
             Dimension::Directory => "directory",
             Dimension::User => "user",
         };

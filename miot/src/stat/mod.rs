@@ -1,6 +1,7 @@
 //! `miot stat`: the summary of a trace, and tables by job, process, file …
 
 mod by;
+mod checkpoints;
 mod layers;
 mod operations;
 mod regions;
@@ -29,7 +30,7 @@ fn unknown_views(requests: u64) -> String {
 /// file, directory …
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot stat miot-trace\n  miot stat miot-trace --format json | jq .totals\n  miot stat miot-trace --by file --top 10\n  miot stat miot-trace --by process --view darshan --layer posix\n  miot stat miot-trace --by directory --depth 2 --sort overwritten_bytes\n  miot stat miot-trace --by job --view performance --job 4711\n  miot stat miot-trace --by operation --sort p99 --job 4711\n  miot stat miot-trace --by layer\n  miot stat miot-trace --by region --region epoch\n  miot stat miot-trace --show idle\n  miot stat miot-trace --show bursts --interval 1s --format csv\n\nAll figures and their formulas: docs/guide/stat.md."
+    after_help = "Examples:\n  miot stat miot-trace\n  miot stat miot-trace --format json | jq .totals\n  miot stat miot-trace --by file --top 10\n  miot stat miot-trace --by process --view darshan --layer posix\n  miot stat miot-trace --by directory --depth 2 --sort overwritten_bytes\n  miot stat miot-trace --by job --view performance --job 4711\n  miot stat miot-trace --by operation --sort p99 --job 4711\n  miot stat miot-trace --by layer\n  miot stat miot-trace --by region --region epoch\n  miot stat miot-trace --by checkpoint\n  miot stat miot-trace --show idle\n  miot stat miot-trace --show bursts --interval 1s --format csv\n\nAll figures and their formulas: docs/guide/stat.md."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -70,6 +71,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     if arguments.by.is_about_regions() {
         return regions::run(&arguments.source, arguments.by.region()?, arguments.format);
+    }
+    if arguments.by.is_about_checkpoints() {
+        arguments.by.region()?;
+        return checkpoints::run(&arguments.source, arguments.format);
     }
     if arguments.by.is_about_operations() {
         return operations::run(&arguments.source, &arguments.by, arguments.format);

@@ -1,15 +1,17 @@
 //! Second pass over a trace: I/O during regions.
 
+use super::checkpoints::{CheckpointSpan, Checkpoints};
 use super::scope::{Scope, Span};
 use super::spans::RowName;
-use super::tasks::{OwnRegions, Tasks};
+use super::tasks::{OwnRegions, Step, Tasks};
 use super::{LoopFigures, RegionKind, RegionRow, RegionTable};
 use crate::intervals::{Interval, Intervals, difference, intersection, length};
 use arrow_array::RecordBatch;
 use miot_proto::op::{Layer, OpClass};
 use miot_trace_events::outermost::{OutermostEvents, each_outermost};
 use miot_trace_events::{Event, IdMap};
-use std::collections::BTreeMap;
+use miot_trace_store::FileNames;
+use std::collections::{BTreeMap, HashMap};
 
 /// Maximum number of intervals with I/O that are kept: 256 MiB.
 const INTERVALS: usize = 1 << 24;
@@ -42,6 +44,7 @@ impl Tally {
 #[derive(Debug)]
 struct ThreadIo {
     scope: Scope,
+    checkpoints: Vec<Interval>,
     task: usize,
     tallies: IdMap<(u32, usize), Tally>,
     busy: Busy,
@@ -68,6 +71,7 @@ pub struct RegionIo {
     by_process: IdMap<u64, Option<usize>>,
     regions: IdMap<u64, OwnRegions>,
     parents: Tasks,
+    checkpoints: Checkpoints,
     count: u64,
     left_out: u64,
 }
@@ -95,6 +99,7 @@ impl RegionIo {
             by_process: IdMap::default(),
             regions,
             parents: Tasks::of(processes),
+            checkpoints: Checkpoints::default(),
             count,
             left_out,
         };
@@ -104,7 +109,9 @@ impl RegionIo {
         spans.sort_unstable_by_key(|(thread, _)| *thread);
         for ((process, tid), spans) in spans {
             io.by_thread.insert((process, tid), io.threads.len());
+            let checkpoints = spans.iter().filter(|span| span.kind == RegionKind::Checkpoint);
             io.threads.push(ThreadIo {
+                checkpoints: checkpoints.map(|span| (span.begin, span.end)).collect(),
                 scope: Scope::of(spans),
                 task: usize::MAX,
                 tallies: IdMap::default(),
@@ -112,6 +119,7 @@ impl RegionIo {
             });
         }
         io.find_tasks(most);
+        io.find_checkpoints();
         io
     }
 
@@ -145,6 +153,27 @@ impl RegionIo {
             self.parents.set_main(main);
             self.tasks.push(Task { main, thread, own: Intervals::new(1, most) });
         }
+    }
+
+    /// Finds the checkpoints of the tasks.
+    fn find_checkpoints(&mut self) {
+        let mut spans = Vec::new();
+        for (at, thread) in self.threads.iter_mut().enumerate() {
+            let (task, is_main) = (thread.task, self.tasks[thread.task].thread == at);
+            let checkpoints = std::mem::take(&mut thread.checkpoints).into_iter();
+            spans.extend(checkpoints.map(|(begin, end)| CheckpointSpan { begin, end, task, is_main }));
+        }
+        let mut first: HashMap<Option<Step>, usize> = HashMap::new();
+        let groups: Vec<usize> = self
+            .tasks
+            .iter()
+            .enumerate()
+            .map(|(at, task)| {
+                let step = self.parents.step(task.main);
+                if step.is_some() { *first.entry(step).or_insert(at) } else { at }
+            })
+            .collect();
+        self.checkpoints = Checkpoints::of(spans, |task| groups[task]);
     }
 
     fn own_regions(&self, process: u64) -> OwnRegions {
@@ -181,6 +210,9 @@ impl RegionIo {
             bytes_read: moved(matches!(class, OpClass::Read | OpClass::Copy)),
             bytes_written: moved(matches!(class, OpClass::Write | OpClass::Copy)),
         };
+        if tally.bytes_written > 0 {
+            self.checkpoints.write(task, event);
+        }
         if thread == Some(main) {
             self.tasks[task].own.add(event.begin, event.end);
         }
@@ -197,9 +229,9 @@ impl RegionIo {
         }
     }
 
-    /// Returns the result.
+    /// Returns the result. `paths`: names of the files of checkpoints.
     #[must_use]
-    pub fn finish(self) -> RegionTable {
+    pub fn finish(self, paths: &FileNames) -> RegionTable {
         let mut rows: BTreeMap<(u32, usize), RegionRow> = BTreeMap::new();
         let hiding: Vec<Vec<Interval>> = self.tasks.iter().map(|task| self.hiding(task)).collect();
         for (at, thread) in self.threads.iter().enumerate() {
@@ -238,6 +270,7 @@ impl RegionIo {
             regions: self.count,
             left_out: self.left_out,
             rows: rows.into_iter().map(|(_, row)| row).collect(),
+            checkpoints: self.checkpoints.finish(paths),
         }
     }
 

@@ -18,6 +18,7 @@
 //! of regions, at most [`MOST`]; the number of kept intervals with I/O is limited, by joining those
 //! that are close.
 
+mod checkpoints;
 mod io;
 mod kind;
 mod rules;
@@ -25,6 +26,7 @@ mod scope;
 mod spans;
 mod tasks;
 
+pub use checkpoints::CheckpointRow;
 pub use io::RegionIo;
 pub use kind::RegionKind;
 pub use rules::judge;
@@ -168,4 +170,7 @@ pub struct RegionTable {
     /// What each task did.
     #[serde(skip)]
     pub loops: Vec<LoopFigures>,
+    /// Checkpoints in order, each followed by its files, largest first.
+    #[serde(skip)]
+    pub checkpoints: Vec<CheckpointRow>,
 }

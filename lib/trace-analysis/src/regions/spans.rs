@@ -102,6 +102,12 @@ impl RegionSpans {
         index as u32
     }
 
+    /// Returns true if there are checkpoints.
+    #[must_use]
+    pub fn has_checkpoints(&self) -> bool {
+        self.names.iter().any(|name| name.kind == RegionKind::Checkpoint)
+    }
+
     /// Returns true if there are no regions.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -9,6 +9,9 @@ use std::collections::HashMap;
 /// Maximum number of ancestors that are examined.
 const ANCESTORS: usize = 64;
 
+/// Job and step of a process with a rank.
+pub(super) type Step = (Option<String>, Option<String>);
+
 /// Job, step and rank.
 type Rank = (Option<String>, Option<String>, u32);
 
@@ -64,6 +67,12 @@ impl Tasks {
         if let Some(rank) = self.processes.get(&process).and_then(|process| process.rank.clone()) {
             self.mains.entry(rank).or_insert(process);
         }
+    }
+
+    /// Returns the job and step of a process with a rank.
+    pub(super) fn step(&self, process: u64) -> Option<Step> {
+        let (job, step, _) = self.processes.get(&process)?.rank.as_ref()?;
+        Some((job.clone(), step.clone()))
     }
 
     /// Returns the main process of the task of a process: the process itself or its nearest

@@ -30,35 +30,66 @@ extern "C" fn missing() -> c_int {
 ///
 /// All arguments of MPI are words: the first six in registers, the others on the stack, which stays
 /// as it is.
+///
+/// A name with brackets has a large-count form too (`MPI_Send_c`). The brackets list the registers
+/// with its counts, and `stack` for the seventh argument. Not every MPI has these forms. Programs
+/// that refer to them weakly (the wheel of mpi4py) see that they exist here, and call them: without
+/// such a function in MPI, the call goes to the other form, if the counts are not too large for it.
 macro_rules! stubs {
-    ($($name:literal)*) => {
-        $(stubs! { concat "MPI_" $name }
-        stubs! { concat "PMPI_" $name })*
+    ($($name:literal $([$($count:ident)*])?)*) => {
+        $(stubs! { one "MPI_" $name $([$($count)*])? }
+        stubs! { one "PMPI_" $name $([$($count)*])? })*
     };
-    (concat $prefix:literal $name:literal) => {
+    (one $prefix:literal $name:literal) => {
+        const _: () = { stubs! { stub concat!($prefix, $name), missing } };
+    };
+    (one $prefix:literal $name:literal [$($count:ident)*]) => {
         const _: () = {
-            #[cfg_attr(not(test), unsafe(export_name = concat!($prefix, $name)))]
-            #[unsafe(link_section = ".text.miot_mpi")]
             #[unsafe(naked)]
-            unsafe extern "C-unwind" fn stub() {
-                static SLOT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-                static NAME: [u8; concat!($prefix, $name, "\0").len()] = bytes(concat!($prefix, $name, "\0"));
+            unsafe extern "C-unwind" fn narrow() {
                 std::arch::naked_asm!(
-                    "mov rax, qword ptr [rip + {slot}]",
-                    "test rax, rax",
-                    "jz 2f",
-                    "jmp rax",
+                    $(stubs! { check $count },)*
+                    "jmp {plain}",
                     "2:",
-                    "lea rax, [rip + {slot}]",
-                    "lea r11, [rip + {name}]",
-                    "jmp {first}",
-                    slot = sym SLOT,
-                    name = sym NAME,
-                    first = sym first_call,
+                    "jmp {missing}",
+                    plain = sym plain::stub,
+                    missing = sym missing,
                 )
             }
+            mod plain {
+                use super::*;
+                stubs! { stub concat!($prefix, $name), missing }
+            }
+            stubs! { stub concat!($prefix, $name, "_c"), narrow }
         };
     };
+    (stub $name:expr, $otherwise:ident) => {
+        #[cfg_attr(not(test), unsafe(export_name = $name))]
+        #[unsafe(link_section = ".text.miot_mpi")]
+        #[unsafe(naked)]
+        pub(super) unsafe extern "C-unwind" fn stub() {
+            static SLOT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+            static NAME: [u8; concat!($name, "\0").len()] = bytes(concat!($name, "\0"));
+            std::arch::naked_asm!(
+                "mov rax, qword ptr [rip + {slot}]",
+                "test rax, rax",
+                "jz 2f",
+                "jmp rax",
+                "2:",
+                "lea rax, [rip + {slot}]",
+                "lea r11, [rip + {name}]",
+                "lea r10, [rip + {otherwise}]",
+                "jmp {first}",
+                slot = sym SLOT,
+                name = sym NAME,
+                otherwise = sym $otherwise,
+                first = sym first_call,
+            )
+        }
+    };
+    // Jumps if a count is not a number of 31 bits.
+    (check stack) => { "mov r10, qword ptr [rsp + 8]; shr r10, 31; jnz 2f" };
+    (check $count:ident) => { concat!("mov r10, ", stringify!($count), "; shr r10, 31; jnz 2f") };
 }
 
 /// Bytes of a name: an array, because the loader would have to relocate a pointer.
@@ -69,7 +100,7 @@ const fn bytes<const N: usize>(name: &str) -> [u8; N] {
 }
 
 /// Finds the function of a stub and jumps there with the arguments of the call. Slot in `rax`, name
-/// in `r11`.
+/// in `r11`, function to use without one in `r10`.
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn first_call() {
     std::arch::naked_asm!(
@@ -90,6 +121,7 @@ unsafe extern "C-unwind" fn first_call() {
         ".cfi_adjust_cfa_offset 8",
         "mov rdi, rax",
         "mov rsi, r11",
+        "mov rdx, r10",
         "call {find}",
         "add rsp, 8",
         ".cfi_adjust_cfa_offset -8",
@@ -112,30 +144,37 @@ unsafe extern "C-unwind" fn first_call() {
 }
 
 /// Looks up the function of a slot. Two threads may do so at the same time: both find the same.
+/// `otherwise` is used if no MPI has a function of this name.
 ///
 /// # Safety
 /// - `name` is a C string.
-unsafe extern "C" fn find(slot: &AtomicPtr<c_void>, name: *const c_char) -> *mut c_void {
+unsafe extern "C" fn find(
+    slot: &AtomicPtr<c_void>,
+    name: *const c_char,
+    otherwise: *mut c_void,
+) -> *mut c_void {
     keeping_errno(|| {
         // SAFETY:
         // - Both names are C strings.
         // - `library` is an open library.
         // - `dlerror` has no requirements; it clears an error, so that the program does not get it.
         let mut at = unsafe {
-            let is_preloaded = !libc::dlsym(libc::RTLD_DEFAULT, USE.as_ptr()).is_null();
-            let library = if is_preloaded { std::ptr::null_mut() } else { load() };
-            let mut at = if library.is_null() { library } else { libc::dlsym(library, name) };
+            let preloaded = libc::dlsym(libc::RTLD_DEFAULT, USE.as_ptr());
+            let library = if preloaded.is_null() { load() } else { std::ptr::null_mut() };
+            let hook = if library.is_null() { preloaded } else { libc::dlsym(library, USE.as_ptr()) };
+            let mut at = next(name);
             if at.is_null() {
-                at = next(name);
+                at = find_in_loaded_objects(name, hook);
             }
-            if at.is_null() {
-                at = find_in_loaded_objects(name);
+            if !at.is_null() && !library.is_null() {
+                let recorded = libc::dlsym(library, name);
+                at = if recorded.is_null() { at } else { recorded };
             }
             libc::dlerror();
             at
         };
         if at.is_null() {
-            at = (missing as extern "C" fn() -> c_int as *mut c_void).cast();
+            at = otherwise;
         }
         slot.store(at, Relaxed);
         at
@@ -154,20 +193,18 @@ type Use = unsafe extern "C" fn(unsafe extern "C" fn(*const c_char) -> *mut c_vo
 unsafe extern "C" fn next(name: *const c_char) -> *mut c_void {
     // SAFETY:
     // - `name` is a C string, by the contract of this function.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, name) }
+    unsafe { crate::real::loader_dlsym()(libc::RTLD_NEXT, name) }
 }
 
 /// Returns the function in a loaded object outside the program's scope: MPI may be loaded by a
-/// module (Python's mpi4py). Null if there is none.
+/// module (Python's mpi4py). Null if there is none. `mpi_hook` is an address in `libmiot_mpi.so`,
+/// or null.
 ///
 /// # Safety
 /// - `name` is a C string.
 #[cold]
 #[inline(never)]
-unsafe fn find_in_loaded_objects(name: *const c_char) -> *mut c_void {
-    // SAFETY:
-    // - `USE` is a C string.
-    let mpi_hook = unsafe { libc::dlsym(libc::RTLD_DEFAULT, USE.as_ptr()) };
+unsafe fn find_in_loaded_objects(name: *const c_char, mpi_hook: *mut c_void) -> *mut c_void {
     // This library, and `libmiot_mpi.so`, whose functions lead here.
     let hooks = [(&raw const miot_posix_mpi).cast(), mpi_hook.cast_const()].map(object_base);
     for left in 0.. {
@@ -279,42 +316,32 @@ unsafe fn load() -> *mut c_void {
     }
 }
 
-// The hooks of `libmiot_mpi.so`; a test compares the lists.
+// The hooks of `libmiot_mpi.so`; a test compares the lists. In brackets: where the counts of the
+// large-count form are. Large-count forms with arrays of counts are not exported.
 stubs! {
-    "Allgather" "Allgather_c" "Allgatherv" "Allgatherv_c" "Allreduce" "Allreduce_c" "Alltoall"
-    "Alltoall_c" "Alltoallv" "Alltoallv_c" "Alltoallw" "Alltoallw_c" "Barrier" "Barrier_c"
-    "Bcast" "Bcast_c" "Bsend" "Bsend_c" "Exscan" "Exscan_c" "File_close" "File_delete"
-    "File_get_amode" "File_get_atomicity" "File_get_byte_offset" "File_get_group"
-    "File_get_info" "File_get_position" "File_get_position_shared" "File_get_size"
-    "File_get_type_extent" "File_get_type_extent_c" "File_get_view" "File_iread"
-    "File_iread_all" "File_iread_all_c" "File_iread_at" "File_iread_at_all"
-    "File_iread_at_all_c" "File_iread_at_c" "File_iread_c" "File_iread_shared"
-    "File_iread_shared_c" "File_iwrite" "File_iwrite_all" "File_iwrite_all_c" "File_iwrite_at"
-    "File_iwrite_at_all" "File_iwrite_at_all_c" "File_iwrite_at_c" "File_iwrite_c"
-    "File_iwrite_shared" "File_iwrite_shared_c" "File_open" "File_preallocate" "File_read"
-    "File_read_all" "File_read_all_begin" "File_read_all_begin_c" "File_read_all_c"
-    "File_read_all_end" "File_read_at" "File_read_at_all" "File_read_at_all_begin"
-    "File_read_at_all_begin_c" "File_read_at_all_c" "File_read_at_all_end" "File_read_at_c"
-    "File_read_c" "File_read_ordered" "File_read_ordered_begin" "File_read_ordered_begin_c"
-    "File_read_ordered_c" "File_read_ordered_end" "File_read_shared" "File_read_shared_c"
-    "File_seek" "File_seek_shared" "File_set_atomicity" "File_set_info" "File_set_size"
-    "File_set_view" "File_sync" "File_write" "File_write_all" "File_write_all_begin"
-    "File_write_all_begin_c" "File_write_all_c" "File_write_all_end" "File_write_at"
-    "File_write_at_all" "File_write_at_all_begin" "File_write_at_all_begin_c"
-    "File_write_at_all_c" "File_write_at_all_end" "File_write_at_c" "File_write_c"
-    "File_write_ordered" "File_write_ordered_begin" "File_write_ordered_begin_c"
-    "File_write_ordered_c" "File_write_ordered_end" "File_write_shared" "File_write_shared_c"
-    "Gather" "Gather_c" "Gatherv" "Gatherv_c" "Iallgather" "Iallgather_c" "Iallgatherv"
-    "Iallgatherv_c" "Iallreduce" "Iallreduce_c" "Ialltoall" "Ialltoall_c" "Ialltoallv"
-    "Ialltoallv_c" "Ialltoallw" "Ialltoallw_c" "Ibarrier" "Ibarrier_c" "Ibcast" "Ibcast_c"
-    "Ibsend" "Ibsend_c" "Iexscan" "Iexscan_c" "Igather" "Igather_c" "Igatherv" "Igatherv_c"
-    "Irecv" "Irecv_c" "Ireduce" "Ireduce_c" "Ireduce_scatter" "Ireduce_scatter_block"
-    "Ireduce_scatter_block_c" "Ireduce_scatter_c" "Irsend" "Irsend_c" "Iscan" "Iscan_c"
-    "Iscatter" "Iscatter_c" "Iscatterv" "Iscatterv_c" "Isend" "Isend_c" "Issend" "Issend_c"
-    "Recv" "Recv_c" "Reduce" "Reduce_c" "Reduce_scatter" "Reduce_scatter_block"
-    "Reduce_scatter_block_c" "Reduce_scatter_c" "Request_free" "Request_get_status" "Rsend"
-    "Rsend_c" "Scan" "Scan_c" "Scatter" "Scatter_c" "Scatterv" "Scatterv_c" "Send" "Send_c"
-    "Sendrecv" "Sendrecv_c" "Sendrecv_replace" "Sendrecv_replace_c" "Ssend" "Ssend_c" "Start"
-    "Start_c" "Startall" "Startall_c" "Test" "Testall" "Testany" "Testsome" "Wait" "Waitall"
-    "Waitany" "Waitsome"
+    "Allgather" [rsi r8] "Allgatherv" "Allreduce" [rdx] "Alltoall" [rsi r8] "Alltoallv" "Alltoallw"
+    "Barrier" "Barrier_c" "Bcast" [rsi] "Bsend" [rsi] "Exscan" [rdx] "File_close" "File_delete"
+    "File_get_amode" "File_get_atomicity" "File_get_byte_offset" "File_get_group" "File_get_info"
+    "File_get_position" "File_get_position_shared" "File_get_size" "File_get_type_extent" []
+    "File_get_view" "File_iread" [rdx] "File_iread_all" [rdx] "File_iread_at" [rcx]
+    "File_iread_at_all" [rcx] "File_iread_shared" [rdx] "File_iwrite" [rdx] "File_iwrite_all" [rdx]
+    "File_iwrite_at" [rcx] "File_iwrite_at_all" [rcx] "File_iwrite_shared" [rdx] "File_open"
+    "File_preallocate" "File_read" [rdx] "File_read_all" [rdx] "File_read_all_begin" [rdx]
+    "File_read_all_end" "File_read_at" [rcx] "File_read_at_all" [rcx] "File_read_at_all_begin" [rcx]
+    "File_read_at_all_end" "File_read_ordered" [rdx] "File_read_ordered_begin" [rdx]
+    "File_read_ordered_end" "File_read_shared" [rdx] "File_seek" "File_seek_shared"
+    "File_set_atomicity" "File_set_info" "File_set_size" "File_set_view" "File_sync"
+    "File_write" [rdx] "File_write_all" [rdx] "File_write_all_begin" [rdx] "File_write_all_end"
+    "File_write_at" [rcx] "File_write_at_all" [rcx] "File_write_at_all_begin" [rcx]
+    "File_write_at_all_end" "File_write_ordered" [rdx] "File_write_ordered_begin" [rdx]
+    "File_write_ordered_end" "File_write_shared" [rdx] "Gather" [rsi r8] "Gatherv"
+    "Iallgather" [rsi r8] "Iallgatherv" "Iallreduce" [rdx] "Ialltoall" [rsi r8] "Ialltoallv"
+    "Ialltoallw" "Ibarrier" "Ibarrier_c" "Ibcast" [rsi] "Ibsend" [rsi] "Iexscan" [rdx]
+    "Igather" [rsi r8] "Igatherv" "Irecv" [rsi] "Ireduce" [rdx] "Ireduce_scatter"
+    "Ireduce_scatter_block" [rdx] "Irsend" [rsi] "Iscan" [rdx] "Iscatter" [rsi r8] "Iscatterv"
+    "Isend" [rsi] "Issend" [rsi] "Recv" [rsi] "Reduce" [rdx] "Reduce_scatter"
+    "Reduce_scatter_block" [rdx] "Request_free" "Request_get_status" "Rsend" [rsi] "Scan" [rdx]
+    "Scatter" [rsi r8] "Scatterv" "Send" [rsi] "Sendrecv" [rsi stack] "Sendrecv_replace" [rsi]
+    "Ssend" [rsi] "Start" "Start_c" "Startall" "Startall_c" "Test" "Testall" "Testany" "Testsome"
+    "Wait" "Waitall" "Waitany" "Waitsome"
 }

@@ -178,7 +178,7 @@ impl RealFunction {
         keeping_errno(|| {
             // SAFETY:
             // - `name` is a NUL-terminated string.
-            let mut at = unsafe { libc::dlsym(libc::RTLD_NEXT, name) };
+            let mut at = unsafe { loader_dlsym()(libc::RTLD_NEXT, name) };
             if at.is_null() {
                 at = find_in_loaded_libraries(name);
             }
@@ -192,6 +192,27 @@ impl RealFunction {
             at
         })
     }
+}
+
+pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+/// Returns the loader's `dlsym`. Tools that rewrite the call tables of libraries (GOTCHA, on which
+/// DFTracer and Caliper are built) replace `dlsym` by a function of theirs, which takes its own
+/// place for that of the caller: it would find this library's hook as the next function.
+#[cold]
+pub(crate) fn loader_dlsym() -> Dlsym {
+    #[cfg(target_env = "gnu")]
+    for version in [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"] {
+        // SAFETY:
+        // - Both names are NUL-terminated strings.
+        let at = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, c"dlsym".as_ptr(), version.as_ptr()) };
+        if !at.is_null() {
+            // SAFETY: the conversion requires
+            // - a function of this type: the C library's `dlsym`.
+            return unsafe { std::mem::transmute::<*mut c_void, Dlsym>(at) };
+        }
+    }
+    libc::dlsym
 }
 
 /// Returns the function in a library that was loaded with `dlopen` or as a dependency of such a

@@ -1,0 +1,71 @@
+//! `miot stat DIR --by checkpoint`: checkpoints and their files.
+
+use crate::output::Out;
+use crate::source::{Progress, Source};
+use crate::summary::bytes;
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::{duration, printable, table};
+use miot_trace_results::regions::{self, CheckpointRow};
+use miot_trace_results::show::AnalysisOutput;
+use miot_trace_results::stat;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+pub(super) fn run(source: &Source, format: Format) -> anyhow::Result<ExitCode> {
+    let (reader, progress) = (source.open()?, Progress::default());
+    let found = regions::checkpoints(&source.input(&reader, &progress))?;
+    let (missing, unread) = (stat::missing(&reader)?, reader.unread().all());
+    let mut out = Out::new(format == Format::Json);
+    match format {
+        Format::Text => {
+            let header = [
+                "checkpoint",
+                "written",
+                "files",
+                "time",
+                "blocked",
+                "tasks",
+                "writers",
+                "at once",
+                "bandwidth",
+            ];
+            table(&mut out, header.map(str::to_owned), found.rows.iter().map(cells).collect())?;
+            if found.rows.is_empty() {
+                writeln!(out, "no regions of checkpoints: see docs/guide/regions.md")?;
+            }
+            if found.left_out > 0 {
+                writeln!(out, "{} regions were not examined, because there are too many", found.left_out)?;
+            }
+            super::report_unread(&unread, &mut out)?;
+            super::report_lost(missing, &mut out)?;
+        }
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, &AnalysisOutput { missing, unread, result: &found })?;
+            writeln!(out)?;
+        }
+        Format::Csv => records(&mut out, Format::Csv, true, &found.rows)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the cells of a row of the text table.
+pub(crate) fn cells(row: &CheckpointRow) -> [String; 9] {
+    let time = |time: u64| duration(i64::try_from(time).unwrap_or(i64::MAX));
+    let of_all = |text: String| if row.file.is_none() { text } else { String::new() };
+    let name = match &row.file {
+        None => row.checkpoint.to_string(),
+        Some(file) => format!("  {}", printable(file)),
+    };
+    [
+        name,
+        bytes(row.bytes_written),
+        of_all(row.files.to_string()),
+        time(row.time),
+        row.blocked.map_or_else(String::new, |share| format!("{:.0} %", share * 100.0)),
+        row.tasks.map_or_else(String::new, |tasks| tasks.to_string()),
+        row.writers.to_string(),
+        row.writers_at_once.to_string(),
+        row.bandwidth.map_or_else(|| "-".into(), |rate| format!("{}/s", bytes(rate as u64))),
+    ]
+}

@@ -135,8 +135,11 @@ def test_ranks_of_torchrun(tmp_path):
             assert row["world_size"] == 2 and row["job_step"] not in (None, "none")
             ranks.setdefault(row["rank"], set()).add(row["pid"])
     assert set(ranks) == {0, 1} and not ranks[0] & ranks[1]
-    # Two workers of each rank, for each of three iterations.
-    assert [len(readers & pids) for _, pids in sorted(ranks.items())] == [6, 6]
+    assert readers <= ranks[0] | ranks[1]
+    # Two workers of each rank in each epoch. The iteration that is left after its first batch has the
+    # worker of this batch; the other one may be ended before it reads.
+    for pids in ranks.values():
+        assert 2 * EPOCHS + 1 <= len(readers & pids) <= 2 * EPOCHS + 2
     table = trace.stat("region")
     assert table.info["tasks"] == 2
     steps = SAMPLES // BATCH * EPOCHS

@@ -115,8 +115,10 @@ def test_regions_of_a_plain_loop(tmp_path, method):
     assert checkpoint["bytes_written"] == sum(os.path.getsize(tmp_path / f"model-{n}.pt") for n in range(EPOCHS))
     single = [row["attributes"] for row in trace.stat("region", region="checkpoint") if row["layer"] is None]
     assert sorted(single) == ["file=model-0.pt", "file=model-1.pt"]
-    epochs = [row["attributes"] for row in trace.stat("region", region="epoch") if row["layer"] is None]
-    assert sorted(epochs) == ["loader=0,epoch=0", "loader=0,epoch=1", "loader=0,epoch=2"]
+    epochs = {row["attributes"]: row for row in trace.stat("region", region="epoch") if row["layer"] is None}
+    assert sorted(epochs) == [f"loader=0,epoch={number}" for number in range(EPOCHS + 1)]
+    # Also what the workers read at their start.
+    assert all(epochs[f"loader=0,epoch={number}"]["bytes_read"] >= SAMPLES * BYTES for number in range(EPOCHS))
     # The requests for samples are those of the workers.
     rows = trace.events(op="read", path="**/sample-*", columns=["pid"]).to_arrow().to_pylist()
     main = trace.events(op="region", columns=["pid"]).to_arrow().to_pylist()

@@ -70,7 +70,8 @@ def open(
         if name.startswith(_STORES) or _miot.address(name) is not None:
             raise OptionError(f"{len(names)} traces, of which {name} is not a directory: open each of them")
     trace = Trace(names)
-    warn(trace._native.set()[1])
+    if len(names) > 1:
+        warn(trace._native.set()[1])
     return trace
 
 

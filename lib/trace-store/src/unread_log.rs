@@ -72,8 +72,8 @@ pub struct UnreadLog {
 }
 
 impl UnreadLog {
-    /// Returns the log of a set: the traces that are missing, with the reasons, and what is logged of
-    /// the others. The paths of the latter begin with the directories.
+    /// Returns the log of a set: the missing traces, with the reasons, and the logs of the others,
+    /// whose paths begin with the directories.
     pub(crate) fn of_set(missing: &[(PathBuf, String)], members: Vec<(PathBuf, UnreadLog)>) -> UnreadLog {
         let log = UnreadLog { members, ..UnreadLog::default() };
         for (dir, reason) in missing {

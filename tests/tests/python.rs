@@ -1,21 +1,18 @@
-//! The Python package: the tests of `python/tests` against the module and the programs of this
-//! build. `tests/wheel.sh` runs them against an installed wheel.
+//! The Python package: the tests of `python/tests` and the notebooks of `python/notebooks` with the
+//! module and the programs of this build. `tests/wheel.sh` runs the tests with an installed wheel.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::built::{built, program, root};
 use miot_tests::test_dir::fresh;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-#[test]
-fn python_package_agrees_with_the_tool_and_with_parquet() {
-    let python = root().join("target/test-venv/bin/python");
-    assert!(python.exists(), "{} is missing: run tests/setup.sh", python.display());
-    let programs = &built().folder;
+/// Makes a folder with the package, away from the repository, as an installed one.
+fn package(name: &str) -> PathBuf {
     let _ = program("miot-query");
     let module = miot_tests::built::library("miot-python", "lib_miot.so");
-    // Away from the repository, as an installed package.
-    let site = fresh("python-package");
+    let site = fresh(name);
     let package = site.join("miot");
     std::fs::create_dir_all(&package).unwrap();
     for entry in std::fs::read_dir(root().join("python/miot")).unwrap() {
@@ -25,17 +22,50 @@ fn python_package_agrees_with_the_tool_and_with_parquet() {
         }
     }
     std::fs::copy(module, package.join("_miot.abi3.so")).unwrap();
-    let tests = Command::new(python)
-        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp"])
-        .arg(site.join("tmp"))
-        .arg(root().join("python/tests"))
-        .env("PYTHONPATH", &site)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("MIOT_BIN_DIR", programs)
-        .current_dir(&site)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&tests.stdout);
-    assert!(tests.status.success(), "{said}\n{}", String::from_utf8_lossy(&tests.stderr));
-    println!("{said}");
+    site
+}
+
+/// Returns pytest with the package of this folder.
+fn pytest(site: &Path) -> Command {
+    let python = root().join("target/test-venv/bin/python");
+    assert!(python.exists(), "{} is missing: run tests/setup.sh", python.display());
+    let mut command = Command::new(python);
+    command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]);
+    command.env("PYTHONPATH", site).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("MIOT_BIN_DIR", &built().folder).current_dir(site);
+    command
+}
+
+fn succeeds(command: &mut Command) {
+    let tests = command.output().unwrap();
+    let output = String::from_utf8_lossy(&tests.stdout);
+    assert!(tests.status.success(), "{output}\n{}", String::from_utf8_lossy(&tests.stderr));
+    println!("{output}");
+}
+
+#[test]
+fn python_package_agrees_with_the_tool_and_with_parquet() {
+    let site = package("python-package");
+    succeeds(pytest(&site).arg("--basetemp").arg(site.join("tmp")).arg(root().join("python/tests")));
+}
+
+/// Each notebook makes its data and asserts its figures.
+#[test]
+fn notebooks_run_to_their_end() {
+    let site = package("notebooks");
+    let mut count = 0;
+    for entry in std::fs::read_dir(root().join("python/notebooks")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("output_type"), "{}: remove its outputs", path.display());
+        std::fs::write(site.join(path.file_name().unwrap()), text).unwrap();
+        count += 1;
+    }
+    assert_eq!(count, 5);
+    let mut command = pytest(&site);
+    command.args(["--nbmake", "--nbmake-timeout=300", "--durations=5"]).arg(&site);
+    // For their files, and those of Jupyter. Sockets in it need a short path.
+    let scratch = tempfile::tempdir().unwrap();
+    command.env("TMPDIR", scratch.path()).env("HOME", scratch.path());
+    succeeds(&mut command);
 }

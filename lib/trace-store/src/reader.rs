@@ -48,6 +48,8 @@ pub struct Reader {
     until: Option<i64>,
     /// Files of processes that several of the traces have.
     moved: MovedFiles,
+    /// Of a set: what is not read of all its traces.
+    unread_of_set: Option<UnreadLog>,
 }
 
 /// A Parquet file of a trace; see [`Reader::sealed_files`].
@@ -116,6 +118,7 @@ impl Reader {
             others: Vec::new(),
             until: None,
             moved: MovedFiles::default(),
+            unread_of_set: None,
         })
     }
 
@@ -134,10 +137,14 @@ impl Reader {
         Ok(Reader { on_damage: OnDamage::Log(log), ..reader })
     }
 
-    /// Returns the data that was skipped so far; none if the reader is not
-    /// [tolerant](Reader::tolerant).
+    /// Returns the data that was skipped so far, and the missing traces of a set; no data if the
+    /// reader is not [tolerant](Reader::tolerant).
     #[must_use]
     pub fn unread(&self) -> UnreadLog {
+        self.unread_of_set.clone().unwrap_or_else(|| self.own_unread())
+    }
+
+    fn own_unread(&self) -> UnreadLog {
         self.on_damage.unread_log().cloned().unwrap_or_default()
     }
 
@@ -177,11 +184,19 @@ impl Reader {
         Ok(MissingParts::between(now.first, last, &existing))
     }
 
-    /// Reads this trace and those of other partitions as one, see [`crate::set`].
-    pub(crate) fn with_others(self, others: Vec<Reader>, until: Option<i64>) -> Result<Reader, Error> {
+    /// Reads this trace and those of other partitions as one, see [`crate::set`]. `missing` are the
+    /// traces that cannot be read, with the reasons.
+    pub(crate) fn with_others(
+        self,
+        others: Vec<Reader>,
+        until: Option<i64>,
+        missing: &[(PathBuf, String)],
+    ) -> Result<Reader, Error> {
         let all: Vec<&Reader> = std::iter::once(&self).chain(&others).collect();
         let moved = MovedFiles::read(&all)?;
-        Ok(Reader { others, until, moved, ..self })
+        let logs = all.iter().map(|reader| (reader.layout.root().to_owned(), reader.own_unread()));
+        let unread_of_set = Some(UnreadLog::of_set(missing, logs.collect()));
+        Ok(Reader { others, until, moved, unread_of_set, ..self })
     }
 
     pub(crate) fn layout(&self) -> &Layout {

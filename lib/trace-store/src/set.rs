@@ -163,7 +163,9 @@ impl Reader {
             let dir = state.members.first().map(|member| member.dir.clone()).unwrap_or_default();
             return Err(Error::NotATrace { dir, found: "no trace of the set can be read".to_owned() });
         };
-        first.with_others(readers.collect(), state.until)
+        let missing = |member: &SetMember| Some((member.dir.clone(), member.missing.clone()?));
+        let missing: Vec<(PathBuf, String)> = state.members.iter().filter_map(missing).collect();
+        first.with_others(readers.collect(), state.until, &missing)
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Damaged or missing data that a reader skipped.
@@ -65,19 +65,42 @@ impl fmt::Display for UnreadItem {
 
 /// The skipped data so far, by file and reason. Clones share the log.
 #[derive(Clone, Debug, Default)]
-pub struct UnreadLog(Arc<Mutex<BTreeMap<(String, String), UnreadItem>>>);
+pub struct UnreadLog {
+    items: Arc<Mutex<BTreeMap<(String, String), UnreadItem>>>,
+    /// Directories and logs of the traces of a set.
+    members: Vec<(PathBuf, UnreadLog)>,
+}
 
 impl UnreadLog {
+    /// Returns the log of a set: the missing traces, with the reasons, and the logs of the others,
+    /// whose paths begin with the directories.
+    pub(crate) fn of_set(missing: &[(PathBuf, String)], members: Vec<(PathBuf, UnreadLog)>) -> UnreadLog {
+        let log = UnreadLog { members, ..UnreadLog::default() };
+        for (dir, reason) in missing {
+            let file = dir.display().to_string();
+            log.add(UnreadItem { file, reason: reason.clone(), ..UnreadItem::default() });
+        }
+        log
+    }
+
     /// Returns all items, by file.
     #[must_use]
     pub fn all(&self) -> Vec<UnreadItem> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        let mut all: Vec<UnreadItem> =
+            self.items.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        for (dir, log) in &self.members {
+            let within =
+                |item: UnreadItem| UnreadItem { file: dir.join(&item.file).display().to_string(), ..item };
+            all.extend(log.all().into_iter().map(within));
+        }
+        all
     }
 
     /// Returns true if nothing was skipped.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.items.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+            && self.members.iter().all(|(_, log)| log.is_empty())
     }
 
     /// Returns the known number of rows that were not read.
@@ -88,7 +111,7 @@ impl UnreadLog {
 
     pub(crate) fn add(&self, unread: UnreadItem) {
         let key = (unread.file.clone(), unread.reason.clone());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, unread);
+        self.items.lock().unwrap_or_else(PoisonError::into_inner).insert(key, unread);
     }
 }
 

@@ -24,6 +24,8 @@
 //! * The server detects repeated batches by stream key and attempt number.
 
 mod backoff;
+#[cfg(feature = "broker")]
+mod broker;
 mod connection;
 #[cfg(test)]
 mod faulty;
@@ -33,6 +35,8 @@ mod tcp;
 mod tests;
 mod transport;
 
+#[cfg(feature = "broker")]
+pub(crate) use broker::Broker;
 pub(crate) use connection::{NodeServices, ship};
 pub(crate) use tcp::{Tcp, ask, receive};
 
@@ -45,6 +49,7 @@ use std::time::Duration;
 /// The log-server, and the identity of this node.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
+    /// Address of the log-server, or of the broker before it.
     pub(crate) server: String,
     pub(crate) node: String,
     /// A connection without any input for this long is closed.
@@ -57,7 +62,8 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(config: &Config, tls: Option<Arc<TlsClient>>) -> Peer {
-        let (server, node) = (config.server.clone(), config.node.clone());
+        let server = config.transport.clone().unwrap_or_else(|| config.server.clone());
+        let node = config.node.clone();
         Peer { server, node, dead_after: config.dead_after, tls, set: None }
     }
 

@@ -15,19 +15,21 @@ pub(crate) use pages::pages;
 
 use crate::clock::Correction;
 use crate::ids::ConnId;
+use crate::session::PeerAddress;
 use crate::settings::config::Config;
 use crate::store::budget::Budget;
 use crate::{lock, now};
 use disk::Disk;
+use miot_broker::BrokerState;
 use miot_proto::status::{ClockStatus, ClusterStatus, Losses, NodeReport, NodeStatus, ServerStatus};
 use miot_proto::wire::MemberIdentity;
 use rates::Rates;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// Time between two samples for rates.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
@@ -57,6 +59,8 @@ pub(crate) struct Monitor {
     pub(crate) subscribers_cut: AtomicU64,
     /// Number of refused connections.
     pub(crate) refused: AtomicU64,
+    /// The connection to the broker.
+    pub(crate) broker: watch::Sender<BrokerState>,
 }
 
 /// Received data of one node.
@@ -154,11 +158,12 @@ impl Monitor {
             subscribers: AtomicU64::new(0),
             subscribers_cut: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            broker: watch::Sender::new(BrokerState::default()),
         })
     }
 
     /// Records the connection of a node. The session counts received data in the returned value.
-    pub(crate) fn connected(&self, node: &str, conn: ConnId, address: SocketAddr) -> Arc<Traffic> {
+    pub(crate) fn connected(&self, node: &str, conn: ConnId, address: PeerAddress) -> Arc<Traffic> {
         let mut nodes = lock(&self.nodes);
         let entry = nodes.entry(node.to_owned()).or_default();
         entry.conn = Some(conn);

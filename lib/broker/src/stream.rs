@@ -1,0 +1,126 @@
+//! The stream of JetStream that keeps the messages of the nodes until a log-server has read them.
+//!
+//! It is a work queue: a message leaves it when it is read, and two consumers of one node cannot be
+//! in it. When it is full, it refuses new messages and keeps the old ones; the nodes keep the new
+//! ones in their spools.
+
+use crate::error::Error;
+use crate::link::Link;
+use crate::settings::Settings;
+use crate::state::StreamState;
+use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
+use async_nats::jetstream::{self, ErrorCode};
+
+/// Maximum size of a new stream, bytes; an administrator may change it (`nats stream edit`).
+const MAX_BYTES: i64 = 1 << 30;
+
+/// Returns the stream; creates it if it is missing.
+///
+/// # Errors
+/// [`Error::NoJetStream`], [`Error::Permission`], [`Error::OtherStream`], [`Error::Request`].
+pub(crate) async fn open(link: &Link) -> Result<Stream, Error> {
+    let (name, settings) = (&link.settings.stream, &link.settings);
+    let stream = match link.jetstream.get_stream(name).await {
+        Ok(stream) => stream,
+        Err(error) => match error.kind() {
+            GetStreamErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND => {
+                let created = link.jetstream.create_stream(config(settings)).await;
+                created
+                    .map_err(|error| link.request_failed(&format!("create the stream `{name}`"), &error))?
+            }
+            GetStreamErrorKind::JetStream(answer) if is_off(&answer) => {
+                let reason = answer.to_string();
+                return Err(Error::NoJetStream { url: settings.url.clone(), reason });
+            }
+            _ => {
+                let reason = with_source(&error);
+                if reason.contains("no responders") {
+                    return Err(Error::NoJetStream { url: settings.url.clone(), reason });
+                }
+                return Err(link.request_failed(&format!("find the stream `{name}`"), &reason));
+            }
+        },
+    };
+    check(settings, &stream.cached_info().config)?;
+    Ok(stream)
+}
+
+/// An error and its causes.
+pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
+    let (mut text, mut source) = (error.to_string(), error.source());
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+fn is_off(answer: &jetstream::Error) -> bool {
+    [ErrorCode::JETSTREAM_NOT_ENABLED, ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT]
+        .contains(&answer.error_code())
+}
+
+fn config(settings: &Settings) -> Config {
+    Config {
+        name: settings.stream.clone(),
+        description: Some("MIOT: messages of nodes that no log-server has read".into()),
+        subjects: vec![settings.subject("up", "*")],
+        retention: RetentionPolicy::WorkQueue,
+        discard: DiscardPolicy::New,
+        storage: StorageType::File,
+        max_bytes: MAX_BYTES,
+        num_replicas: 1,
+        ..Config::default()
+    }
+}
+
+/// Checks what correctness depends on. Limits, storage and replicas are the administrator's.
+fn check(settings: &Settings, found: &Config) -> Result<(), Error> {
+    let differs = |expected: String, found: String| {
+        Err(Error::OtherStream { stream: settings.stream.clone(), expected, found })
+    };
+    let subject = settings.subject("up", "*");
+    if found.subjects != [subject.clone()] {
+        return differs(format!("the subject {subject}"), found.subjects.join(", "));
+    }
+    if found.retention != RetentionPolicy::WorkQueue {
+        return differs("retention by work queue".into(), format!("{:?}", found.retention));
+    }
+    if found.discard != DiscardPolicy::New {
+        return differs(
+            "that new messages are refused when it is full".into(),
+            format!("discard {:?}", found.discard),
+        );
+    }
+    if found.sealed || found.no_ack {
+        return differs(
+            "a stream that acknowledges messages".into(),
+            "one that does not, or is sealed".into(),
+        );
+    }
+    Ok(())
+}
+
+/// Connects, and checks that the stream is there or can be created.
+///
+/// # Errors
+/// Those of the connection and of the stream.
+pub async fn status(settings: &Settings, name: &str) -> Result<StreamState, Error> {
+    let link = Link::connect(settings, name.into()).await?;
+    let stream = open(&link).await?;
+    Ok(state_of(&stream, &link))
+}
+
+pub(crate) fn state_of(stream: &Stream, link: &Link) -> StreamState {
+    let info = stream.cached_info();
+    StreamState {
+        messages: info.state.messages,
+        bytes: info.state.bytes,
+        max_bytes: u64::try_from(info.config.max_bytes).ok().filter(|bytes| *bytes > 0),
+        max_payload: link.max_payload(),
+    }
+}

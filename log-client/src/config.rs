@@ -407,9 +407,12 @@ impl Config {
         exclusion_list(&self.exclude_programs, &users).ok_or_else(too_long)
     }
 
-    /// Addresses of the log-servers: one, or several.
+    /// Addresses of the log-servers: one, or several; with a broker, its address.
     #[must_use]
     pub fn members(&self) -> Vec<String> {
+        if let Some(broker) = &self.transport {
+            return vec![broker.clone()];
+        }
         if self.servers.is_empty() { vec![self.server.clone()] } else { self.servers.clone() }
     }
 

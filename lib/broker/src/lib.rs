@@ -3,6 +3,7 @@
 //! ```text
 //! log-client ══► STREAM.up.NODE ═══ JetStream ═══► log-server     frames, kept until read
 //!            ◄── STREAM.down.NODE ── NATS ───────                 frames, progress
+//!            ──► STREAM.now.NODE ─── NATS ──────►                 frames that overtake others
 //!            ──► STREAM.knock.NODE ─ NATS ──────►                 a connection begins
 //!            ◄── STREAM.server ───── NATS ───────                 a log-server begins
 //! ```
@@ -22,6 +23,7 @@
 //! |---|---|
 //! | `settings` | address, credentials, names of subjects |
 //! | `message` | header of a message |
+//! | `frames` | ends of frames among the bytes of a connection |
 //! | `link` | connection to the broker, and its end |
 //! | `state` | state of a broker as it is displayed |
 //! | `stream` | the stream of JetStream: created, checked |
@@ -31,6 +33,8 @@
 
 mod credentials;
 mod error;
+#[cfg(feature = "nats")]
+mod frames;
 #[cfg(feature = "nats")]
 mod link;
 #[cfg(feature = "nats")]

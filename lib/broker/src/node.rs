@@ -37,8 +37,30 @@ type Stored = Pin<Box<dyn Future<Output = Result<PublishAck, PublishError>> + Se
 pub struct Connection {
     /// Bytes in both directions. The end of reading: see [`Progress::reason`].
     pub stream: DuplexStream,
+    /// Way past what waits in the broker.
+    pub overtaking: Overtaking,
     /// How far the connection has come.
     pub progress: Progress,
+}
+
+/// Sends frames that overtake what waits in the broker, and that may be lost.
+#[derive(Clone, Debug)]
+pub struct Overtaking {
+    link: Link,
+    subject: String,
+    connection: u64,
+}
+
+impl Overtaking {
+    /// Sends whole frames.
+    ///
+    /// # Errors
+    /// [`Error::Broken`].
+    pub async fn send(&self, frames: &[u8]) -> Result<(), Error> {
+        let header = Header { connection: self.connection, index: 0, read: 0, kind: Kind::Data };
+        let sent = self.link.client.publish(self.subject.clone(), header.message(frames)).await;
+        sent.map_err(|error| self.link.request_failed("send a message", &error))
+    }
 }
 
 /// How far a connection has come.
@@ -108,8 +130,9 @@ pub async fn connect(settings: &Settings, node: &str) -> Result<Connection, Erro
     let (state, progress) = watch::channel(State::default());
     let reason = Arc::new(Mutex::new(None));
     let progress = Progress { reason: Arc::clone(&reason), state: progress };
-    let pump =
-        Pump { link, up, knock: settings.subject("knock", &token), connection: fastrand::u64(..), state };
+    let connection = fastrand::u64(..);
+    let overtaking = Overtaking { link: link.clone(), subject: settings.subject("now", &token), connection };
+    let pump = Pump { link, up, knock: settings.subject("knock", &token), connection, state };
     tokio::spawn(async move {
         let mut to_daemon = to_daemon;
         match pump.run(from_daemon, &mut to_daemon, down, servers).await {
@@ -121,7 +144,7 @@ pub async fn connect(settings: &Settings, node: &str) -> Result<Connection, Erro
             Err(error) => *reason.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string()),
         }
     });
-    Ok(Connection { stream, progress })
+    Ok(Connection { stream, overtaking, progress })
 }
 
 struct Pump {

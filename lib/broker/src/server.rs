@@ -1,6 +1,7 @@
 //! Connections to a log-server.
 
 use crate::error::Error;
+use crate::frames::FramePosition;
 use crate::link::Link;
 use crate::message::{Header, Kind};
 use crate::node::MAX_BYTES;
@@ -12,7 +13,7 @@ use async_nats::jetstream::stream::Stream;
 use async_nats::{RequestErrorKind, Subscriber};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::sync::{mpsc, watch};
@@ -30,6 +31,11 @@ const REPORT_BYTES: u64 = 1 << 20;
 const IDLE: Duration = Duration::from_secs(60);
 /// Interval at which the state of the stream is read.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
+
+/// Messages that overtake others and wait for the reader of their node, at most.
+const MAX_OVERTAKING: usize = 16;
+/// Bytes of them that wait for the end of a frame, at most.
+const MAX_WAITING: usize = 4 << 10;
 
 /// A connection of a node.
 #[derive(Debug)]
@@ -58,6 +64,7 @@ pub async fn serve(
         subscribed.map_err(|error| link.request_failed(&format!("subscribe to {subject}"), &error))
     };
     let claims = subscribe(settings.claim()).await?;
+    let overtaking = subscribe(settings.subject("now", "*")).await?;
     let knocks = subscribe(settings.subject("knock", "*")).await?;
     claim(&link).await?;
     publish(&link, settings.announcement(), description.to_owned().into()).await?;
@@ -71,11 +78,11 @@ pub async fn serve(
         jetstream,
         incoming: incoming.clone(),
         tasks: JoinSet::new(),
-        served: HashSet::new(),
+        served: HashMap::new(),
     };
     tokio::select! {
         error = link.broken() => Err(error),
-        result = nodes.serve(knocks, claims, description, state) => result,
+        result = nodes.serve([knocks, overtaking, claims], description, state) => result,
     }
 }
 
@@ -104,15 +111,14 @@ struct Nodes {
     jetstream: Stream,
     incoming: mpsc::Sender<Incoming>,
     tasks: JoinSet<(String, Result<(), Error>)>,
-    /// Tokens of the nodes that are read.
-    served: HashSet<String>,
+    /// Tokens of the nodes that are read, and the way to their readers of what overtakes.
+    served: HashMap<String, mpsc::Sender<Bytes>>,
 }
 
 impl Nodes {
     async fn serve(
         &mut self,
-        mut knocks: Subscriber,
-        mut claims: Subscriber,
+        [mut knocks, mut overtaking, mut claims]: [Subscriber; 3],
         description: &str,
         state: &watch::Sender<BrokerState>,
     ) -> Result<(), Error> {
@@ -127,6 +133,12 @@ impl Nodes {
                 knock = knocks.next() => {
                     let subject = knock.ok_or_else(ended)?.subject;
                     self.add(subject.rsplit('.').next().unwrap_or_default());
+                }
+                message = overtaking.next() => {
+                    let message = message.ok_or_else(ended)?;
+                    let reader = self.served.get(message.subject.rsplit('.').next().unwrap_or_default());
+                    // What does not fit is lost, like an answer that takes too long.
+                    let _ = reader.map(|reader| reader.try_send(message.payload));
                 }
                 claim = claims.next() => {
                     if let Some(reply) = claim.ok_or_else(ended)?.reply {
@@ -167,12 +179,15 @@ impl Nodes {
 
     fn add(&mut self, token: &str) {
         let Some(node) = node_of(token) else { return };
-        if self.served.insert(token.to_owned()) {
+        if !self.served.contains_key(token) {
+            let (overtaken_by, overtaking) = mpsc::channel(MAX_OVERTAKING);
+            self.served.insert(token.to_owned(), overtaken_by);
             let reading = NodeReader {
                 link: self.link.clone(),
                 jetstream: self.jetstream.clone(),
                 node,
                 incoming: self.incoming.clone(),
+                overtaking,
                 current: None,
                 ended: None,
             };
@@ -188,6 +203,7 @@ struct NodeReader {
     jetstream: Stream,
     node: String,
     incoming: mpsc::Sender<Incoming>,
+    overtaking: mpsc::Receiver<Bytes>,
     current: Option<Current>,
     /// The latest connection that has ended.
     ended: Option<u64>,
@@ -198,6 +214,10 @@ struct Current {
     connection: u64,
     next: u64,
     to_session: WriteHalf<DuplexStream>,
+    /// Position in the frames of the node.
+    position: FramePosition,
+    /// Frames that wait for the end of another one.
+    waiting: Vec<u8>,
     /// Bytes that the session has got.
     read: watch::Sender<u64>,
 }
@@ -222,7 +242,15 @@ impl NodeReader {
         let mut messages = messages.map_err(|error| failed(&error))?;
         let mut last = Instant::now();
         loop {
-            let message = match timeout(IDLE, messages.next()).await {
+            let message = tokio::select! {
+                biased;
+                Some(message) = self.overtaking.recv() => {
+                    self.overtake(&message).await;
+                    continue;
+                }
+                message = timeout(IDLE, messages.next()) => message,
+            };
+            let message = match message {
                 Ok(Some(message)) => message.map_err(|error| failed(&error)),
                 Ok(None) => Err(Error::Broken("the consumer ended".into())),
                 Err(_) if self.is_connected() || last.elapsed() < IDLE => continue,
@@ -285,12 +313,30 @@ impl NodeReader {
         }
         current.next += 1;
         // Waits while the session does not read, for lack of memory or because of a rate limit.
-        let written = current.to_session.write_all(bytes).await;
+        let mut written = current.to_session.write_all(bytes).await;
+        current.position.advance(bytes);
+        if current.position.is_between() && !current.waiting.is_empty() {
+            written = written.and(current.to_session.write_all(&current.waiting).await);
+            current.waiting.clear();
+        }
         current.read.send_modify(|read| *read += bytes.len() as u64);
         if written.is_err() || header.kind == Kind::End {
             self.end().await;
         }
         Ok(())
+    }
+
+    /// Passes on frames between two others.
+    async fn overtake(&mut self, message: &[u8]) {
+        let Some((header, frames)) = Header::split(message) else { return };
+        let current = self.current.as_mut().filter(|current| current.connection == header.connection);
+        let Some(current) = current else { return };
+        if current.position.is_between() {
+            // If the session has ended, the next message finds that out.
+            let _ = current.to_session.write_all(frames).await;
+        } else if current.waiting.len() < MAX_WAITING {
+            current.waiting.extend_from_slice(frames);
+        }
     }
 
     /// Begins a connection; an earlier one of the node ends.
@@ -303,7 +349,14 @@ impl NodeReader {
         let answers = Answers { link: self.link.clone(), down, connection, index: 0 };
         if self.incoming.send(Incoming { node: self.node.clone(), stream }).await.is_ok() {
             tokio::spawn(answers.run(from_session, progress));
-            self.current = Some(Current { connection, next: 0, to_session, read });
+            self.current = Some(Current {
+                connection,
+                next: 0,
+                to_session,
+                position: FramePosition::default(),
+                waiting: Vec::new(),
+                read,
+            });
         }
     }
 

@@ -11,6 +11,7 @@ use crate::state::StreamState;
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
 use async_nats::jetstream::{self, ErrorCode};
+use bytes::Bytes;
 
 /// Maximum size of a new stream, bytes; an administrator may change it (`nats stream edit`).
 const MAX_BYTES: i64 = 1 << 30;
@@ -18,16 +19,29 @@ const MAX_BYTES: i64 = 1 << 30;
 /// Returns the stream; creates it if it is missing.
 ///
 /// # Errors
-/// [`Error::NoJetStream`], [`Error::Permission`], [`Error::OtherStream`], [`Error::Request`].
+/// Those of [`find`].
 pub(crate) async fn open(link: &Link) -> Result<Stream, Error> {
+    if let Some(stream) = find(link).await? {
+        return Ok(stream);
+    }
+    let created = link.jetstream.create_stream(config(&link.settings)).await;
+    created.map_err(|error| {
+        let what = format!("create the stream `{}`", link.settings.stream);
+        link.request_failed(&what, &with_source(&error))
+    })
+}
+
+/// Returns the stream; `None` if it is missing.
+///
+/// # Errors
+/// [`Error::NoJetStream`], [`Error::Permission`], [`Error::OtherStream`], [`Error::Request`].
+async fn find(link: &Link) -> Result<Option<Stream>, Error> {
     let (name, settings) = (&link.settings.stream, &link.settings);
     let stream = match link.jetstream.get_stream(name).await {
         Ok(stream) => stream,
         Err(error) => match error.kind() {
             GetStreamErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND => {
-                let created = link.jetstream.create_stream(config(settings)).await;
-                created
-                    .map_err(|error| link.request_failed(&format!("create the stream `{name}`"), &error))?
+                return Ok(None);
             }
             GetStreamErrorKind::JetStream(answer) if is_off(&answer) => {
                 let reason = answer.to_string();
@@ -43,7 +57,7 @@ pub(crate) async fn open(link: &Link) -> Result<Stream, Error> {
         },
     };
     check(settings, &stream.cached_info().config)?;
-    Ok(stream)
+    Ok(Some(stream))
 }
 
 /// An error and its causes.
@@ -105,14 +119,25 @@ fn check(settings: &Settings, found: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Connects, and checks that the stream is there or can be created.
+/// What an administrator wants to know of a broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// The stream; `None` if it is missing.
+    pub stream: Option<StreamState>,
+    /// The log-server that reads it, as it describes itself; `None` if no one does.
+    pub reader: Option<String>,
+}
+
+/// Connects, and looks for the stream and for its log-server. Changes nothing.
 ///
 /// # Errors
 /// Those of the connection and of the stream.
-pub async fn status(settings: &Settings, name: &str) -> Result<StreamState, Error> {
+pub async fn survey(settings: &Settings, name: &str) -> Result<Survey, Error> {
     let link = Link::connect(settings, name.into()).await?;
-    let stream = open(&link).await?;
-    Ok(state_of(&stream, &link))
+    let stream = find(&link).await?.map(|stream| state_of(&stream, &link));
+    let reader = link.client.request(settings.claim(), Bytes::new()).await.ok();
+    let reader = reader.map(|answer| String::from_utf8_lossy(&answer.payload).into_owned());
+    Ok(Survey { stream, reader })
 }
 
 pub(crate) fn state_of(stream: &Stream, link: &Link) -> StreamState {

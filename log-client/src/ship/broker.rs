@@ -4,7 +4,7 @@ use super::Peer;
 use super::tcp::{greeting, next_message, outcome, receive};
 use super::transport::{ConnectOutcome, Receiver, Sender, ServerMessage, Transport};
 use miot_broker::Settings;
-use miot_broker::node::{Connection, Progress, connect};
+use miot_broker::node::{Connection, Overtaking, Progress, connect};
 use miot_proto::wire::Role;
 use std::io;
 use std::time::Duration;
@@ -28,6 +28,7 @@ pub(crate) struct Broker {
 #[derive(Debug)]
 pub(crate) struct ToBroker {
     writer: WriteHalf<DuplexStream>,
+    overtaking: Overtaking,
     progress: Progress,
 }
 
@@ -50,9 +51,9 @@ impl Transport for Broker {
 
     async fn connect(&mut self, session: u64) -> io::Result<ConnectOutcome<ToBroker, FromBroker>> {
         let connected = connect(&self.settings, &self.peer.node).await;
-        let Connection { stream, progress } = connected.map_err(io::Error::other)?;
+        let Connection { stream, overtaking, progress } = connected.map_err(io::Error::other)?;
         let (reader, writer) = split(stream);
-        let mut sender = ToBroker { writer, progress: progress.clone() };
+        let mut sender = ToBroker { writer, overtaking, progress: progress.clone() };
         let mut receiver = FromBroker { reader, progress };
         let hello = greeting(&self.peer, Role::Node, session);
         sender.send(&hello).await?;
@@ -76,6 +77,10 @@ impl Sender for ToBroker {
     async fn send(&mut self, frames: &[u8]) -> io::Result<()> {
         let sent = self.writer.write_all(frames).await;
         sent.map_err(|error| reason(&self.progress, error))
+    }
+
+    async fn send_now(&mut self, frames: &[u8]) -> io::Result<()> {
+        self.overtaking.send(frames).await.map_err(io::Error::other)
     }
 
     async fn finish(&mut self) {

@@ -297,14 +297,18 @@ impl Shipper {
         spooled: &mut Reader,
         mut out: Vec<u8>,
     ) -> io::Result<()> {
-        let mut report_at = Instant::now();
+        let (mut report_at, mut answers) = (Instant::now(), Vec::new());
         loop {
             for (sent, received) in self.clock_queries().drain(..) {
                 let answered = self.clock.now();
-                Message::Pong { sent, received, answered }.append_frame(&mut out);
+                Message::Pong { sent, received, answered }.append_frame(&mut answers);
+            }
+            if !answers.is_empty() {
+                // Without delay: the longer an answer takes, the less precise it is.
+                sender.send_now(&answers).await?;
+                answers.clear();
             }
             if !out.is_empty() {
-                // Without delay: the longer an answer takes, the less precise it is.
                 sender.send(&out).await?;
                 out.clear();
             }

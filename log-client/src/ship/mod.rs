@@ -62,7 +62,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(config: &Config, tls: Option<Arc<TlsClient>>) -> Peer {
-        let server = config.transport.clone().unwrap_or_else(|| config.server.clone());
+        let server = config.members().swap_remove(0);
         let node = config.node.clone();
         Peer { server, node, dead_after: config.dead_after, tls, set: None }
     }

@@ -47,6 +47,14 @@ pub(crate) trait Sender {
     /// The connection has ended.
     async fn send(&mut self, frames: &[u8]) -> io::Result<()>;
 
+    /// Sends whole frames that may overtake earlier ones, and that may be lost.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    async fn send_now(&mut self, frames: &[u8]) -> io::Result<()> {
+        self.send(frames).await
+    }
+
     /// Closes the sending half. Delivery of the close is not required.
     async fn finish(&mut self);
 }

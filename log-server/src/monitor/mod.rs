@@ -20,8 +20,10 @@ use crate::settings::config::Config;
 use crate::store::budget::Budget;
 use crate::{lock, now};
 use disk::Disk;
-use miot_broker::BrokerState;
-use miot_proto::status::{ClockStatus, ClusterStatus, Losses, NodeReport, NodeStatus, ServerStatus};
+use miot_broker::{BrokerState, StreamState};
+use miot_proto::status::{
+    BrokerStatus, ClockStatus, ClusterStatus, Losses, NodeReport, NodeStatus, ServerStatus,
+};
 use miot_proto::wire::MemberIdentity;
 use rates::Rates;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +61,8 @@ pub(crate) struct Monitor {
     pub(crate) subscribers_cut: AtomicU64,
     /// Number of refused connections.
     pub(crate) refused: AtomicU64,
+    /// Addresses of the broker.
+    broker_url: Option<String>,
     /// The connection to the broker.
     pub(crate) broker: watch::Sender<BrokerState>,
 }
@@ -158,6 +162,7 @@ impl Monitor {
             subscribers: AtomicU64::new(0),
             subscribers_cut: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            broker_url: config.transport.clone(),
             broker: watch::Sender::new(BrokerState::default()),
         })
     }
@@ -261,6 +266,20 @@ impl Monitor {
         store.failure.clone().or_else(|| hangs.then(hanging))
     }
 
+    fn broker_status(&self) -> Option<BrokerStatus> {
+        let BrokerState { connected, connects, stream, error } = self.broker.borrow().clone();
+        let of = |value: fn(&StreamState) -> u64| stream.as_ref().map_or(0, value);
+        Some(BrokerStatus {
+            url: self.broker_url.clone()?,
+            connected,
+            connects,
+            error,
+            messages: of(|stream| stream.messages),
+            bytes: of(|stream| stream.bytes),
+            limit: of(|stream| stream.max_bytes.unwrap_or(0)),
+        })
+    }
+
     /// Current status, without stored commands.
     pub(crate) fn status(&self) -> ClusterStatus {
         let (store, disk, time) = (lock(&self.store).clone(), lock(&self.disk).clone(), now());
@@ -307,6 +326,7 @@ impl Monitor {
             disk_free: disk.free,
             disk_total: disk.total,
             upload: disk.upload,
+            broker: self.broker_status(),
             memory: self.memory.used() as u64,
             memory_limit: self.memory_limit,
             connections,

@@ -14,6 +14,7 @@
 //! | `fuse` | a directory through miot-fuse, beside libfuse's pass-through file system |
 //! | `pipeline` | events per second and CPU time from lanes to sealed, ordered files |
 //! | `nodes` | events per second of a log-server with 1, 16 and 256 nodes |
+//! | `broker` | events per second through a broker, beside TCP |
 //! | `bytes` | bytes per event on the wire, live and sealed, beside CTF |
 //! | `sync` | cost of acknowledging only durable batches |
 //! | `streams` | memory of a log-server with many streams |
@@ -33,6 +34,7 @@
 
 mod analysis;
 mod apps;
+mod broker;
 mod bytes;
 mod daemons;
 mod delay;
@@ -131,7 +133,7 @@ impl Bench {
 type Run = fn(&Bench) -> Result<Value>;
 
 /// Benchmarks in the order in which they run.
-const BENCHMARKS: [(&str, Run); 24] = [
+const BENCHMARKS: [(&str, Run); 25] = [
     ("op", op::run),
     ("threads", threads::run),
     ("drain", drain::run),
@@ -144,6 +146,7 @@ const BENCHMARKS: [(&str, Run); 24] = [
     ("fuse", fuse::run),
     ("pipeline", pipeline::run),
     ("nodes", nodes::run),
+    ("broker", broker::run),
     ("bytes", bytes::run),
     ("sync", sync::run),
     ("streams", streams::run),

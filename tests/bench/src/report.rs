@@ -16,7 +16,7 @@ use std::path::Path;
 type Table = fn(&Value) -> String;
 
 /// Benchmarks and their tables.
-const TABLES: [(&str, Table); 24] = [
+const TABLES: [(&str, Table); 25] = [
     ("op", op),
     ("threads", threads),
     ("drain", drain::table),
@@ -32,6 +32,7 @@ const TABLES: [(&str, Table); 24] = [
     ("bytes", bytes::table),
     ("sync", sync::table),
     ("streams", streams::table),
+    ("broker", broker::table),
     ("recovery", recovery::table),
     ("delay", delay),
     ("fsstats", fsstats::table),

@@ -279,9 +279,10 @@ fn tls_certificates_and_keys_are_used() {
     };
     // Another authority: the broker is not trusted.
     pki(&site.place.join("other"), &["init"]);
-    let mut deceived = configured(site.client_command(&url));
+    let elsewhere = site.shared.path().join("deceived");
+    let mut deceived = configured(client_before(&url, "n1.example", &elsewhere));
     deceived.env("MIOT_CLIENT_BROKER_AUTHORITY", site.place.join("other/ca.pem"));
-    let mut deceived = started(&mut deceived, &site.dir());
+    let mut deceived = started(&mut deceived, &elsewhere);
     until_logged(&mut deceived, "cannot connect to the broker");
     deceived.end();
 

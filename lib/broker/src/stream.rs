@@ -8,10 +8,11 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::settings::Settings;
 use crate::state::StreamState;
-use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::context::{GetStreamErrorKind, RequestError, RequestErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
 use async_nats::jetstream::{self, ErrorCode};
 use bytes::Bytes;
+use std::error::Error as _;
 
 /// Maximum size of a new stream, bytes; an administrator may change it (`nats stream edit`).
 const MAX_BYTES: i64 = 1 << 30;
@@ -49,7 +50,9 @@ async fn find(link: &Link) -> Result<Option<Stream>, Error> {
             }
             _ => {
                 let reason = with_source(&error);
-                if reason.contains("no responders") {
+                // An account without JetStream has no part that answers.
+                let source = error.source().and_then(|source| source.downcast_ref::<RequestError>());
+                if source.is_some_and(|source| source.kind() == RequestErrorKind::NoResponders) {
                     return Err(Error::NoJetStream { url: settings.url.clone(), reason });
                 }
                 return Err(link.request_failed(&format!("find the stream `{name}`"), &reason));

@@ -1,5 +1,5 @@
-//! Nodes that send through a broker: a real NATS server, killed and wiped, with TLS and credentials,
-//! and in every state in which it cannot be used.
+//! Nodes that send through a broker: a real NATS server, killed and wiped, with TLS and
+//! credentials, and in every state in which it cannot be used.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -21,7 +21,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Kills of the broker in the long test.
-const BROKER_KILLS: u64 = 12;
+const BROKER_KILLS: u64 = 8;
 const BROKER: Pace = Pace { live: (300, 2000), dead: (0, 400) };
 const CLIENT: Pace = Pace { live: (500, 3000), dead: (0, 300) };
 const SERVER: Pace = Pace { live: (500, 3000), dead: (0, 600) };
@@ -196,10 +196,11 @@ fn unusable_brokers_are_explained_and_nothing_is_lost() {
         format!("authorization {{ users: [ {{ user: node, password: \"{secret}\" {permissions} }} ] }}\n")
     };
     let mut broker = Broker::without_jetstream(&site.place, &users(""));
+    let words_of_server = site.place.join("credentials-of-server");
+    fs::copy(&words, &words_of_server).unwrap();
     let configured = |mut command: Command| {
-        for side in ["CLIENT", "SERVER"] {
-            command.env(format!("MIOT_{side}_BROKER_CREDENTIALS"), &words);
-        }
+        command.env("MIOT_CLIENT_BROKER_CREDENTIALS", &words);
+        command.env("MIOT_SERVER_BROKER_CREDENTIALS", &words_of_server);
         command
     };
     let mut client = started(&mut configured(site.client_command(&broker.url())), &site.dir());
@@ -215,6 +216,7 @@ fn unusable_brokers_are_explained_and_nothing_is_lost() {
     assert!(doctor.code() == 1 && doctor.stdout.contains("it refuses user"), "{}", doctor.stdout);
 
     fs::write(&words, format!("user = node\npassword = {secret}\n")).unwrap();
+    fs::copy(&words, &words_of_server).unwrap();
     both("has no JetStream");
     broker.reconfigure(
         &(store.clone() + &users(", permissions: { publish: { deny: [\"$JS.API.STREAM.>\"] } }")),
@@ -230,7 +232,16 @@ fn unusable_brokers_are_explained_and_nothing_is_lost() {
     broker.reconfigure(&store);
     let removed = broker.request("STREAM.DELETE.MIOT", "");
     assert!(removed.contains("\"success\":true"), "{removed}");
-    broker.reconfigure(&(store + &users("")));
+    // The log-server as the first user, the node with the permissions of the guide.
+    let token = "n1%2Eexample";
+    let guide = format!(
+        "authorization {{ users: [ {{ user: server, password: \"{secret}\" }}, {{ user: node, password: \"{secret}\", \
+         permissions: {{ publish: [\"MIOT.up.{token}\", \"MIOT.now.{token}\", \"MIOT.knock.{token}\", \
+         \"MIOT.claim\", \"$JS.API.STREAM.INFO.MIOT\"], \
+         subscribe: [\"MIOT.down.{token}\", \"MIOT.server\", \"MIOT.inbox.{token}.>\"] }} }} ] }}\n"
+    );
+    fs::write(&words_of_server, format!("user = server\npassword = {secret}\n")).unwrap();
+    broker.reconfigure(&(store + &guide));
     until("the events are in the trace", || site.writes() == 100);
 
     let second = configured(server_behind(&broker.url(), &site.place.join("second")));

@@ -9,15 +9,15 @@
 //! ```
 //!
 //! A connection carries the same bytes as a TCP connection: frames of the protocol, from the
-//! greeting on. Each message of the broker has a header ([`message`]) with the number of its
-//! connection and its index in it. A message that is missing ends the connection, and the log-client
-//! sends everything again that is not acknowledged. So the broker may lose, repeat or forget
-//! anything: a spool is freed by the log-server's own acknowledgments only, and those arrive as
-//! frames.
+//! greeting on. Each message of the broker has a header (`message`) with the number of its
+//! connection and its index in it. A message that is missing ends the connection, and the
+//! log-client sends everything again that is not acknowledged. So the broker may lose, repeat or
+//! forget anything: a spool is freed by the log-server's own acknowledgments only, and those arrive
+//! as frames.
 //!
-//! While no log-server is there, a connection begins all the same: the greeting and everything after
-//! it wait in the broker, up to [`Settings::window`], and are read when a log-server comes, even if
-//! the node is gone by then.
+//! While no log-server is there, a connection begins all the same: the greeting and everything
+//! after it wait in the broker, up to [`Settings::window`], and are read when a log-server comes,
+//! even if the node is gone by then.
 //!
 //! | module | role |
 //! |---|---|

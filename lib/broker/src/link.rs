@@ -1,9 +1,9 @@
-//! A connection to the broker. It is not reconnected: what was under way when it ended is unknown, so
-//! everything on it ends, and begins again on a new one.
+//! A connection to the broker. It is not reconnected: what was under way when it ended is unknown,
+//! so everything on it ends, and begins again on a new one.
 
 use crate::credentials::Credentials;
 use crate::error::Error;
-use crate::settings::Settings;
+use crate::settings::{Settings, token};
 use async_nats::jetstream;
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError};
 use std::time::Duration;
@@ -25,14 +25,23 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects and authenticates.
+    /// Connects and authenticates. Answers to `node` have a subject of its own: a user who may read
+    /// those of all could read what the log-server gets.
     ///
     /// # Errors
     /// [`Error::Connect`]; [`Error::Setting`] and [`Error::Read`] for the file of credentials.
-    pub(crate) async fn connect(settings: &Settings, name: String) -> Result<Link, Error> {
+    pub(crate) async fn connect(
+        settings: &Settings,
+        name: String,
+        node: Option<&str>,
+    ) -> Result<Link, Error> {
         let (breaks, broken) = watch::channel(None);
         let (options, addresses) = (options(settings)?, settings.addresses().map(str::to_owned));
         let addresses: Vec<String> = addresses.collect();
+        let options = match node {
+            Some(node) => options.custom_inbox_prefix(settings.subject("inbox", &token(node))),
+            None => options,
+        };
         let options = options
             .name(name)
             .no_echo()

@@ -1,4 +1,5 @@
-//! Header of a message, which is followed by bytes of the connection. All numbers are little endian.
+//! Header of a message, which is followed by bytes of the connection. All numbers are little
+//! endian.
 //!
 //! ```text
 //! offset  bytes

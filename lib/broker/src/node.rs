@@ -110,7 +110,7 @@ impl Progress {
 /// [`Error`].
 pub async fn connect(settings: &Settings, node: &str) -> Result<Connection, Error> {
     let up = settings.up(node)?;
-    let link = Link::connect(settings, format!("MIOT log-client {node}")).await?;
+    let link = Link::connect(settings, format!("MIOT log-client {node}"), Some(node)).await?;
     stream::open(&link).await?;
     let subscribe = |subject: String| {
         let link = &link;

@@ -22,8 +22,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 /// Messages of a node that are requested at a time; some MiB.
 const BATCH: usize = 8;
-/// Time after which JetStream sends a message again that was not confirmed. Confirmed is what a
-/// session reads, so it is longer than a session may be held up.
+/// Time after which JetStream sends a message again that was not confirmed. A message is confirmed
+/// when a session reads it, so this is longer than a session may be held up.
 const ACK_WAIT: Duration = Duration::from_secs(600);
 /// Bytes that were read since the last report to the node, at most.
 const REPORT_BYTES: u64 = 1 << 20;
@@ -46,8 +46,8 @@ pub struct Incoming {
     pub stream: DuplexStream,
 }
 
-/// Reads the stream until an error, and hands each connection of a node to `incoming`. `description`
-/// identifies this log-server to people.
+/// Reads the stream until an error, and hands each connection of a node to `incoming`.
+/// `description` identifies this log-server to people.
 ///
 /// # Errors
 /// [`Error`]; all connections have ended then.
@@ -57,7 +57,7 @@ pub async fn serve(
     incoming: &mpsc::Sender<Incoming>,
     state: &watch::Sender<BrokerState>,
 ) -> Result<(), Error> {
-    let link = Link::connect(settings, format!("MIOT log-server {description}")).await?;
+    let link = Link::connect(settings, format!("MIOT log-server {description}"), None).await?;
     let jetstream = stream::open(&link).await?;
     let subscribe = async |subject: String| {
         let subscribed = link.client.subscribe(subject.clone()).await;

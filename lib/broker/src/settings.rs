@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 /// Maximum length of the name of a stream, bytes.
 const MAX_STREAM: usize = 64;
-/// Maximum length of a node in a subject and in the name of a consumer, bytes; the limit of NATS for
-/// names is 255.
+/// Maximum length of a node in a subject and in the name of a consumer, bytes; the limit of NATS
+/// for names is 255.
 const MAX_TOKEN: usize = 200;
 /// Minimum of [`Settings::window`], bytes: some messages.
 pub const MIN_WINDOW: u64 = 4 << 20;

@@ -131,12 +131,13 @@ pub struct Survey {
     pub reader: Option<String>,
 }
 
-/// Connects, and looks for the stream and for its log-server. Changes nothing.
+/// Connects, as `node` if that is given, and looks for the stream and for its log-server. Changes
+/// nothing.
 ///
 /// # Errors
 /// Those of the connection and of the stream.
-pub async fn survey(settings: &Settings, name: &str) -> Result<Survey, Error> {
-    let link = Link::connect(settings, name.into()).await?;
+pub async fn survey(settings: &Settings, name: &str, node: Option<&str>) -> Result<Survey, Error> {
+    let link = Link::connect(settings, name.into(), node).await?;
     let stream = find(&link).await?.map(|stream| state_of(&stream, &link));
     let reader = link.client.request(settings.claim(), Bytes::new()).await.ok();
     let reader = reader.map(|answer| String::from_utf8_lossy(&answer.payload).into_owned());

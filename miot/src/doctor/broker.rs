@@ -8,10 +8,15 @@ use miot_broker::{Error, Settings};
 const AREA: &str = "broker";
 
 /// Checks the broker of a daemon.
-pub(super) fn examine(daemon: &'static str, settings: &Settings, report: &mut CheckReport) {
+pub(super) fn examine(
+    daemon: &'static str,
+    settings: &Settings,
+    node: Option<&str>,
+    report: &mut CheckReport,
+) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let found = match runtime {
-        Ok(runtime) => runtime.block_on(survey(settings, &format!("miot doctor, {daemon}"))),
+        Ok(runtime) => runtime.block_on(survey(settings, &format!("miot doctor, {daemon}"), node)),
         Err(error) => return report.problem(AREA, daemon, error.to_string(), "try again"),
     };
     let (url, name) = (&settings.url, &settings.stream);

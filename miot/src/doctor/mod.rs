@@ -84,7 +84,7 @@ fn examine(arguments: &Arguments) -> CheckReport {
     let tls = certificates::examine(&config, &mut report);
     if let Ok(Some(broker)) = config.broker() {
         #[cfg(feature = "broker")]
-        broker::examine("log-client", &broker, &mut report);
+        broker::examine("log-client", &broker, Some(&config.node), &mut report);
         // Without the feature, the configuration was a problem already.
         let _ = broker;
         clock::examine(None, &mut report);

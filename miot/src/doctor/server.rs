@@ -35,7 +35,7 @@ pub(super) fn examine(file: Option<&Path>, report: &mut CheckReport) {
     uploads(&config, report);
     #[cfg(feature = "broker")]
     if let Ok(Some(broker)) = config.broker() {
-        super::broker::examine("log-server", &broker, report);
+        super::broker::examine("log-server", &broker, None, report);
     }
     certificates(&config, report);
 }

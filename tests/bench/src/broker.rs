@@ -2,8 +2,8 @@
 //! processors.
 //!
 //! Producers wait instead of losing events, so the rate is that of the slowest part. Log-client,
-//! log-server, broker and producers share the processors of this machine. The CPU time of the broker
-//! counts as cost of the transport.
+//! log-server, broker and producers share the processors of this machine. The CPU time of the
+//! broker counts as cost of the transport.
 
 use crate::Bench;
 use crate::daemons::{Daemons, free_port, wait_until};

@@ -113,7 +113,6 @@ pub(crate) enum Refusal {
     NodeFull(usize),
     #[error("the name of a node must have 1 to 255 bytes and no control characters")]
     Name,
-    #[cfg(feature = "broker")]
     #[error(
         "through a broker, only the log-client of the node {expected:?} may use this subject: others connect to `listen`"
     )]

@@ -110,7 +110,10 @@ fn events_are_exact_although_everything_is_killed_and_the_store_is_wiped() {
     while broker.daemon.kills < BROKER_KILLS || deployment.server.kills < 4 || deployment.clients_killed() < 9
     {
         for node in 0..deployment.nodes.len() {
-            deployment.populate(node, 2, (50, 900), &mut random, ProducerLoad::any);
+            deployment.populate(node, 2, (50, 900), &mut random, |random| {
+                // The judge takes longer than the kills otherwise.
+                ProducerLoad { pause: 100_000, ..ProducerLoad::any(random) }
+            });
             deployment.nodes[node].client.kill_or_restart(&mut random, CLIENT);
         }
         deployment.server.kill_or_restart(&mut random, SERVER);

@@ -8,6 +8,10 @@ const KEY: &str = "broker_credentials";
 const MAX_FILE: usize = 64 << 10;
 
 /// How this program introduces itself to the broker. Not `Debug`: it holds secrets.
+#[cfg_attr(
+    not(feature = "nats"),
+    allow(dead_code, reason = "without a connection, only their form is checked")
+)]
 pub(crate) enum Credentials {
     None,
     /// Text of a `.creds` file.

@@ -247,7 +247,6 @@ async fn read_hello<R: AsyncRead + Unpin>(
     if node.is_empty() || node.len() > MAX_NAME || node.chars().any(char::is_control) {
         return Err(Refusal::Name.into());
     }
-    #[cfg(feature = "broker")]
     if let Some(expected) = &peer.through_broker
         && (role != Role::Node || node != *expected)
     {

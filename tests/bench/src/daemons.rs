@@ -86,7 +86,8 @@ impl Daemons {
         let transport = broker.map_or(String::new(), |url| format!("transport = {url:?}\n"));
         let text = format!("listen = {address:?}\ntrace = {trace:?}\n{transport}");
         let server = Server::Ours(spawn("log-server", dir, &text)?);
-        let mut daemons = Daemons { transport, ..Daemons::new(server, address, dir, node) };
+        let mut daemons = Daemons::new(server, address, dir, node);
+        daemons.transport = transport;
         wait_until("log-server", dir, || TcpStream::connect(&daemons.address).is_ok())?;
         daemons.start_client(dir, when_full)?;
         Ok(daemons)

@@ -4,8 +4,8 @@
 //! benchmark has not run is unchanged.
 
 use crate::{
-    analysis, apps, bytes, drain, estimate, fsstats, fuse, gluster, hook, idle, mpi, nodes, paper, parallel,
-    recovery, replay, simulate, startup, streams, sync, targets,
+    analysis, apps, broker, bytes, drain, estimate, fsstats, fuse, gluster, hook, idle, mpi, nodes, paper,
+    parallel, recovery, replay, simulate, startup, streams, sync, targets,
 };
 use anyhow::{Context, Result};
 use serde_json::Value;

@@ -115,7 +115,7 @@ export MIOT_TESTS_BUILT=1
 
 if [ $# = 0 ]; then
     step "examples in the documentation"
-    cargo test --workspace --locked --quiet --doc
+    cargo test --workspace --features miot/broker --locked --quiet --doc
 fi
 
 step "tests"
@@ -125,6 +125,6 @@ if cargo nextest --version > /dev/null 2>&1; then
     runner=(cargo nextest run --workspace --features miot/broker --locked --no-fail-fast --config-file tests/nextest.toml "$@")
 else
     echo "cargo-nextest is not here: cargo test"
-    runner=(cargo test --workspace --locked --no-fail-fast -- "$@")
+    runner=(cargo test --workspace --features miot/broker --locked --no-fail-fast -- "$@")
 fi
 "${runner[@]}" 2>&1 | tee $log/output

@@ -28,7 +28,7 @@ command -v cargo-deb > /dev/null || {
 if [ "$build" = yes ]; then
     flags=(--locked --quiet)
     [ $profile = debug ] || flags+=(--profile "$profile")
-    cargo build "${flags[@]}"
+    cargo build "${flags[@]}" --features miot/broker
     cargo build "${flags[@]}" -p miot-manuals
     cargo build "${flags[@]}" -p miot-query
     cargo build "${flags[@]}" -p miot-uploader

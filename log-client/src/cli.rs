@@ -13,6 +13,14 @@ capitals), overridden by options. All keys of the file, with their defaults:
     server = \"localhost:4747\"    # the log-server
     servers = []                 # several, [\"a:4747\", \"b:4747\"], instead
     fail_over_after = \"0\"        # \"10m\": then to the next of several; 0: never
+    transport = \"...\"            # \"nats://broker:4222\", a broker instead of
+                                 # `server`; none
+    broker_stream = \"MIOT\"       # its stream, one for each log-server
+    broker_credentials = \"...\"   # file with user and password, token or key
+    broker_authority = \"...\"     # PEM files: encrypt the connection to it
+    broker_certificate = \"...\"
+    broker_key = \"...\"
+    broker_window = \"64 MiB\"     # maximum of this node in the broker
     http = \"127.0.0.1:4749\"      # metrics and health; \"off\" for none
     allow_insecure = false       # true: another machine, without TLS
     tls_certificate = \"...\"      # PEM files (`miot pki`), all three or
@@ -198,6 +206,11 @@ mod tests {
             tls_key: file(),
             tls_authority: file(),
             user: Some("miot".into()),
+            transport: Some("nats://broker:4222".into()),
+            broker_credentials: file(),
+            broker_authority: file(),
+            broker_certificate: file(),
+            broker_key: file(),
             http: Some("127.0.0.1:4749".into()),
             ..Config::default()
         }
@@ -215,7 +228,9 @@ mod tests {
         let example = include_str!("../../deploy/log-client.toml").replace("\n# ", "\n");
         for line in keys() {
             let (key, _) = line.split_once(' ').unwrap();
-            let own = ["dir", "node", "spool_dir", "user"].contains(&key) || key.starts_with("tls_");
+            let own = ["dir", "node", "spool_dir", "user", "transport"].contains(&key)
+                || key.starts_with("tls_")
+                || key.starts_with("broker_") && line.contains("/file");
             let entry = if own { format!("{key} = ") } else { line.clone() };
             assert!(AFTER_HELP.contains(&format!("\n    {entry}")), "{entry} in the help");
             let listed = ["dir", "node", "segments", "idle", "stop", "hand_over"].contains(&key);

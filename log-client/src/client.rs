@@ -10,6 +10,8 @@ use crate::facts::ShippedTotals;
 use crate::pace::CurrentPace;
 use crate::report::{CommandHandler, Reporter, pages};
 use crate::servers::{Assignment, Members, OpenedSpools, ServerSet, SpoolDirs, Spools, preference};
+#[cfg(feature = "broker")]
+use crate::ship::Broker;
 use crate::ship::{NodeServices, Peer, Tcp, ship};
 use crate::spool::{Outbox, Reader, RecoveredSpool, Writer};
 use crate::survey::Survey;
@@ -184,8 +186,14 @@ impl LogClient {
         let services = NodeServices { reporter, commands, pace };
         let mut shipping: BoxFuture<'_, Result<(), Error>> = match &dirs {
             None => {
-                let reader = Reader::new(spool);
-                Box::pin(ship(Tcp::new(peer.clone()), &peer, reader, clock, Some(services)))
+                let (reader, services) = (Reader::new(spool), Some(services));
+                match config.broker()? {
+                    #[cfg(feature = "broker")]
+                    Some(broker) => {
+                        Box::pin(ship(Broker::new(peer.clone(), broker), &peer, reader, clock, services))
+                    }
+                    _ => Box::pin(ship(Tcp::new(peer.clone()), &peer, reader, clock, services)),
+                }
             }
             Some(dirs) => {
                 let members = Arc::new(Members::new(preference(&config.node, &config.members())));

@@ -3,6 +3,7 @@
 pub mod recording;
 
 use crate::error::Error;
+use miot_broker::Settings as Broker;
 use miot_daemon::settings;
 use miot_proto::control::{DEFAULT_DIR, DIR_ENV, MAX_EXCLUSION_BYTES, Settings, WhenFull, exclusion_list};
 use miot_proto::event::SLOT_BYTES;
@@ -45,6 +46,28 @@ pub struct Config {
     /// minimum otherwise: 1 s.
     #[serde(with = "units::duration")]
     pub fail_over_after: Duration,
+    /// A broker between this node and the log-server, a NATS server with JetStream, instead of
+    /// `server`: `nats://host:port` or, encrypted, `tls://host:port`; several addresses of one
+    /// broker are separated by commas. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transport: Option<String>,
+    /// Stream of the broker, one for each log-server; also the first part of the subjects. Default:
+    /// `MIOT`.
+    pub broker_stream: String,
+    /// File with credentials for the broker: a `.creds` file, a seed of an nkey, a line
+    /// `token = TOKEN`, or lines `user = NAME` and `password = PASSWORD`. Default: none.
+    pub broker_credentials: Option<PathBuf>,
+    /// Certificates of the authorities that may sign the broker's certificate, a PEM file; with it,
+    /// the connection is encrypted. Default: none, those of the system with `tls://`.
+    pub broker_authority: Option<PathBuf>,
+    /// Certificate of this node for the broker, a PEM file. Default: none.
+    pub broker_certificate: Option<PathBuf>,
+    /// Private key of the certificate for the broker, a PEM file. Default: none.
+    pub broker_key: Option<PathBuf>,
+    /// Maximum bytes of this node in the broker that the log-server has not read. Default: 64 MiB,
+    /// minimum: 4 MiB.
+    #[serde(with = "units::bytes")]
+    pub broker_window: u64,
     /// Address and port for metrics and health; `off` for none. HTTP is not encrypted, so an
     /// address that other machines can reach requires `allow_insecure`. The log-server reports the
     /// same figures. Default: `127.0.0.1:4749`, if it is free.
@@ -180,6 +203,13 @@ impl Default for Config {
             server: format!("localhost:{DEFAULT_PORT}"),
             servers: Vec::new(),
             fail_over_after: Duration::ZERO,
+            transport: None,
+            broker_stream: "MIOT".into(),
+            broker_credentials: None,
+            broker_authority: None,
+            broker_certificate: None,
+            broker_key: None,
+            broker_window: 64 << 20,
             http: None,
             allow_insecure: false,
             tls_certificate: None,
@@ -251,6 +281,42 @@ impl Config {
     }
 
     fn check_connection(&self) -> Result<(), Error> {
+        match self.broker()? {
+            Some(broker) => self.check_broker(&broker)?,
+            None => self.check_servers()?,
+        }
+        if let Some(http) = &self.http {
+            let checked = miot_daemon::http::check(http, None, self.allow_insecure);
+            checked.map_err(|error| Error::Setting { key: "http", reason: error.to_string() })?;
+        }
+        Ok(())
+    }
+
+    fn check_broker(&self, broker: &Broker) -> Result<(), Error> {
+        broker.check()?;
+        broker.up(&self.node)?;
+        if !self.servers.is_empty() {
+            let reason = "goes with one log-server: remove `servers`, and give each log-server its own `broker_stream`";
+            return invalid("transport", reason.into());
+        }
+        if self.tls()?.is_some() {
+            let reason = "with a broker, `broker_authority`, `broker_certificate` and `broker_key` encrypt the connection: \
+                          remove `tls_certificate`, `tls_key` and `tls_authority`";
+            return invalid("transport", reason.into());
+        }
+        if let Some(host) = broker.hosts().find(|host| !is_loopback(host)).filter(|_| !broker.is_encrypted())
+            && !self.allow_insecure
+        {
+            let reason = format!(
+                "{host} is another machine, and the connection is not encrypted: use tls:// and `broker_authority`, or set \
+                 `allow_insecure = true` on a trusted network"
+            );
+            return invalid("transport", reason);
+        }
+        Ok(())
+    }
+
+    fn check_servers(&self) -> Result<(), Error> {
         let key = if self.servers.is_empty() { "server" } else { "servers" };
         let members = self.members();
         for (index, server) in members.iter().enumerate() {
@@ -273,10 +339,6 @@ impl Config {
         }
         if !self.fail_over_after.is_zero() && self.fail_over_after < Duration::from_secs(1) {
             return invalid("fail_over_after", "at least 1s, or 0 for never".into());
-        }
-        if let Some(http) = &self.http {
-            let checked = miot_daemon::http::check(http, None, self.allow_insecure);
-            checked.map_err(|error| Error::Setting { key: "http", reason: error.to_string() })?;
         }
         Ok(())
     }
@@ -346,10 +408,34 @@ impl Config {
         exclusion_list(&self.exclude_programs, &users).ok_or_else(too_long)
     }
 
-    /// Addresses of the log-servers: one, or several.
+    /// Addresses of the log-servers: one, or several; with a broker, its address.
     #[must_use]
     pub fn members(&self) -> Vec<String> {
+        if let Some(broker) = &self.transport {
+            return vec![broker.clone()];
+        }
         if self.servers.is_empty() { vec![self.server.clone()] } else { self.servers.clone() }
+    }
+
+    /// The broker; `None` without one.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] if only one of certificate and key is given.
+    pub fn broker(&self) -> Result<Option<Broker>, Error> {
+        let Some(url) = self.transport.clone() else { return Ok(None) };
+        let certificate = match (self.broker_certificate.clone(), self.broker_key.clone()) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => return invalid("broker_certificate", "goes with `broker_key`: give both, or none".into()),
+        };
+        Ok(Some(Broker {
+            url,
+            stream: self.broker_stream.clone(),
+            credentials: self.broker_credentials.clone(),
+            authority: self.broker_authority.clone(),
+            certificate,
+            window: self.broker_window,
+        }))
     }
 
     /// The TLS files; `None` without TLS.

@@ -19,6 +19,9 @@ pub enum Error {
         /// The reason, and what would be valid.
         reason: String,
     },
+    /// The broker of the configuration cannot be used.
+    #[error("configuration: {0}")]
+    Broker(#[from] miot_broker::Error),
     /// Certificates or keys cannot be used.
     #[error("configuration: {0}")]
     Tls(#[from] miot_tls::Error),

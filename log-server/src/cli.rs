@@ -11,6 +11,12 @@ capitals), overridden by options. All keys of the file, with their defaults:
     listen = \"127.0.0.1:4747\"        # address and port
     allow_insecure = false           # true: allow an address that other machines can reach
     # http = \"127.0.0.1:4748\"        # metrics, health, status; \"off\": none
+    # transport = \"nats://broker:4222\"   # nodes send through this broker too
+    broker_stream = \"MIOT\"           # its stream, of several log-servers each another one
+    # broker_credentials = \"FILE\"    # user and password, token or key for the broker
+    # broker_authority = \"FILE\"      # PEM files: encrypt the connection to the broker
+    # broker_certificate = \"FILE\"
+    # broker_key = \"FILE\"
     trace = \"/var/lib/miot/trace\"    # created if it does not exist, continued if it does
     partition = 0                    # of several log-servers: 0 to 1023, each another one
     cluster = \"\"                     # of several log-servers: name, the same for all

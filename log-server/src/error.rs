@@ -12,6 +12,9 @@ pub enum Error {
     /// A setting is invalid.
     #[error("configuration: {0}")]
     Config(String),
+    /// The broker of the configuration is not usable.
+    #[error("configuration: {0}")]
+    Broker(#[from] miot_broker::Error),
     /// Certificates or keys are not usable.
     #[error("configuration: {0}")]
     Tls(#[from] miot_tls::Error),
@@ -110,6 +113,10 @@ pub(crate) enum Refusal {
     NodeFull(usize),
     #[error("the name of a node must have 1 to 255 bytes and no control characters")]
     Name,
+    #[error(
+        "through a broker, only the log-client of the node {expected:?} may use this subject: others connect to `listen`"
+    )]
+    Broker { expected: String },
     #[error("no first message within {0:?}")]
     Slow(std::time::Duration),
     #[error("a batch cannot be read: {0}")]

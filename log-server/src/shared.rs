@@ -16,7 +16,7 @@ use crossbeam::channel::Sender;
 use miot_proto::status::ClusterStatus;
 use miot_tls::TlsServer;
 use miot_trace_store::{Error as StoreError, RecoveredTrace, Writer};
-use std::net::SocketAddr;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::Semaphore;
@@ -85,7 +85,7 @@ impl Shared {
     }
 
     /// Counts and logs a refused connection.
-    pub(crate) fn connection_refused(&self, peer: SocketAddr, reason: &str) {
+    pub(crate) fn connection_refused(&self, peer: impl fmt::Display, reason: &str) {
         self.monitor.refused.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(%peer, reason, "connection refused");
     }

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::ids::ConnId;
-use crate::session::{self, Peer, Shutdown};
+use crate::session::{self, Peer, PeerAddress, Shutdown};
 use crate::settings::config::Config;
 use crate::shared::Shared;
 use crate::store::{Extent, Store};
@@ -76,9 +76,9 @@ impl TestServer {
         let (near, far) = tokio::io::duplex(PIPE);
         let (reader, writer) = tokio::io::split(far);
         let number = self.peers.len();
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let address = PeerAddress::Socket(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
         let evicted = self.shared.limits.add_unidentified(ConnId(number as u64 + 1));
-        let (shared, peer) = (Arc::clone(&self.shared), Peer { address, certificate });
+        let (shared, peer) = (Arc::clone(&self.shared), Peer { address, certificate, through_broker: None });
         let shutdown = Shutdown { stop: self.stop.subscribe(), reading: self.reading.clone() };
         self.runtime.spawn(async move {
             let conn = ConnId(number as u64 + 1);

@@ -86,6 +86,8 @@ pub struct ServerStatus {
     pub turned_away: u64,
     /// Sealed parts that wait for their upload; `None` if the log-server has no object store.
     pub upload: Option<UploadStatus>,
+    /// The broker; `None` if the log-server has none.
+    pub broker: Option<BrokerStatus>,
     /// Losses of all nodes since the start.
     pub losses: Losses,
     /// Name of the cluster; empty if it has none.
@@ -95,6 +97,26 @@ pub struct ServerStatus {
     /// All events that completed before this time are in the trace; later ones are marked late.
     /// `None` before the first merge.
     pub final_time: Option<i64>,
+}
+
+/// The broker through which nodes send.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BrokerStatus {
+    /// Addresses of the broker.
+    pub url: String,
+    /// The log-server is connected to it.
+    pub connected: bool,
+    /// Number of connections so far.
+    pub connects: u64,
+    /// Reason why there is no connection.
+    pub error: Option<String>,
+    /// Number of messages that the log-server has not read, at most 10 s ago.
+    pub messages: u64,
+    /// Their size, bytes.
+    pub bytes: u64,
+    /// Maximum size, bytes; 0: no limit.
+    pub limit: u64,
 }
 
 /// Sealed parts that wait for their upload to an object store.

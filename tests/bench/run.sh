@@ -4,8 +4,9 @@
 #   tests/bench/run.sh             everything (about 37 minutes on two processors), and writes
 #                                  docs/dev/performance.md
 #   tests/bench/run.sh op hook     only these: op threads drain idle startup hook mpi apps fuse
-#                                  gluster pipeline nodes bytes sync streams recovery delay fsstats
-#                                  replay simulate bench estimate paper analysis
+#                                  gluster pipeline nodes cluster broker bytes sync streams recovery
+#                                  delay
+#                                  fsstats replay simulate bench estimate paper analysis
 #   tests/bench/run.sh --quick     everything, about six minutes: the figures are rough, the page
 #                                  is unchanged
 #   tests/bench/run.sh --report    only the page, from the last results in target/bench/*.json
@@ -36,7 +37,7 @@ tests/bench/setup.sh || echo "run.sh: not everything could be installed" >&2
 # twice. If a part does not build, only the benchmarks that need it fail.
 parts="miot-hook-fuse miot-capi miot-hook-posix miot-hook-mpi miot-log-client miot-log-server miot"
 # shellcheck disable=SC2046
-if ! build $(printf -- '--package %s ' miot-bench $parts); then
+if ! build --features miot/broker $(printf -- '--package %s ' miot-bench $parts); then
 	build --package miot-bench
 	for part in $parts; do
 		build --package "$part" || echo "run.sh: $part does not build" >&2
@@ -55,7 +56,7 @@ done
 
 # Not with exec, so that the leftovers of the driver are removed even if it is killed.
 if [ $# = 0 ]; then
-	"$bench" op threads drain idle startup hook mpi apps fuse gluster pipeline nodes bytes sync streams recovery delay fsstats replay simulate bench estimate paper analysis --report &
+	"$bench" op threads drain idle startup hook mpi apps fuse gluster pipeline nodes cluster broker bytes sync streams recovery delay fsstats replay simulate bench estimate paper analysis --report &
 else
 	"$bench" "$@" &
 fi

@@ -8,6 +8,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// Set by `tests/run.sh`, which has built all programs already.
 const BUILT_ENV: &str = "MIOT_TESTS_BUILT";
 
+/// The transport of packages that the first build of a user leaves out.
+const FEATURES: [&str; 2] = ["--features", "miot/broker"];
+
 /// Files of a build.
 #[derive(Debug)]
 pub struct Built {
@@ -42,7 +45,7 @@ pub fn built() -> &'static Built {
         // target/<profile>/deps/<test>
         let test = std::env::current_exe().unwrap_or_default();
         let folder = test.ancestors().nth(2).unwrap_or(Path::new("/")).to_owned();
-        build(&folder, &[]);
+        build(&folder, &FEATURES);
         let file = |name: &str| {
             let path = folder.join(name);
             assert!(path.is_file(), "{} is missing after the build", path.display());

@@ -3,6 +3,7 @@
 //! | module | role |
 //! |---|---|
 //! | [`align`] | Shortest edit script between two sequences |
+//! | [`broker`] | NATS server, and daemons on both sides of it |
 //! | [`browser`] | Headless Chromium |
 //! | [`built`] | Programs and libraries under test |
 //! | [`compare`] | Compares a trace with the output of strace |
@@ -43,6 +44,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod align;
+pub mod broker;
 pub mod browser;
 pub mod built;
 pub mod compare;

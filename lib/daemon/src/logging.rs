@@ -7,6 +7,9 @@ use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
+/// A library whose logs repeat those of MIOT. A filter that names it overrides this.
+const QUIET: &str = "async_nats=off";
+
 /// Logs cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -27,8 +30,8 @@ pub enum LoggingError {
 /// [`LoggingError`].
 pub fn start(identifier: &'static str, filter: Option<&str>) -> Result<(), LoggingError> {
     let filter = match filter {
-        Some(filter) => EnvFilter::try_new(filter)?,
-        None => EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
+        Some(filter) => EnvFilter::try_new(format!("{QUIET},{filter}"))?,
+        None => EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(format!("{QUIET},info"))),
     };
     let registry = tracing_subscriber::registry().with(filter);
     let started = match Journal::of_standard_error(identifier) {

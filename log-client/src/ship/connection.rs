@@ -13,6 +13,7 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Bytes per write: large enough that the cost of the system call does not matter.
@@ -69,26 +70,32 @@ pub(crate) async fn ship<T: Transport>(
     services: Option<NodeServices>,
 ) -> Result<(), Error> {
     let spool = Arc::clone(spooled.spool());
-    let shipper =
-        Shipper { spool, clock_queries: Mutex::default(), clock, services, outcomes: Mutex::default() };
+    let shipper = Shipper {
+        spool,
+        answer: watch::Sender::new(None),
+        clock_queries: Mutex::default(),
+        clock,
+        services,
+        outcomes: Mutex::default(),
+    };
     let mut backoff = Backoff::new(shipper.spool.session());
     let mut accepted = false;
     loop {
         let reason = match transport.connect(shipper.spool.session()).await {
             Ok(ConnectOutcome::Welcome { sender, receiver, through, steerable }) => {
                 accepted = true;
-                let (before, since) = (shipper.spool.acknowledged(), Instant::now());
-                shipper.connected(true);
-                let end = shipper.serve(peer, (sender, receiver), through, steerable, &mut spooled).await;
-                shipper.connected(false);
-                let end = end?;
-                if shipper.spool.acknowledged() > before || since.elapsed() >= GOOD_AFTER {
-                    backoff.reset();
+                let answer = Some(Answer { through, steerable });
+                match shipper.connection(peer, (sender, receiver), answer, &mut spooled, &mut backoff).await?
+                {
+                    Some(reason) => reason,
+                    None => return Ok(()),
                 }
-                match end {
-                    ConnectionEnd::Done => return Ok(()),
-                    ConnectionEnd::Refused(reason) => format!("refused: {reason}"),
-                    ConnectionEnd::Broken(error) => error.to_string(),
+            }
+            Ok(ConnectOutcome::Unanswered { sender, receiver }) => {
+                accepted = true;
+                match shipper.connection(peer, (sender, receiver), None, &mut spooled, &mut backoff).await? {
+                    Some(reason) => reason,
+                    None => return Ok(()),
                 }
             }
             Ok(ConnectOutcome::Refused(reason)) if !accepted => {
@@ -110,8 +117,19 @@ pub(crate) async fn ship<T: Transport>(
     }
 }
 
+/// Answer of the log-server to the greeting.
+#[derive(Clone, Copy)]
+struct Answer {
+    /// The server has everything up to this number.
+    through: u64,
+    /// The server accepts reports and sends commands.
+    steerable: bool,
+}
+
 struct Shipper {
     spool: Arc<Spool>,
+    /// Answer to the greeting of the current connection; `None` before.
+    answer: watch::Sender<Option<Answer>>,
     /// Unanswered clock queries of the server: its time, and the time of receipt by this node's
     /// clock.
     clock_queries: Mutex<Vec<(i64, i64)>>,
@@ -154,19 +172,54 @@ impl Shipper {
         self.clock_queries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Serves one connection after the handshake.
+    /// Serves one connection. Returns the reason why it ended; `None`: everything is acknowledged.
+    async fn connection(
+        &self,
+        peer: &Peer,
+        halves: (impl Sender, impl Receiver),
+        answer: Option<Answer>,
+        spooled: &mut Reader,
+        backoff: &mut Backoff,
+    ) -> Result<Option<String>, Error> {
+        let (before, since) = (self.spool.acknowledged(), Instant::now());
+        self.answer.send_replace(answer);
+        if answer.is_some() {
+            self.connected(true);
+        }
+        let end = self.serve(peer, halves, spooled).await;
+        self.connected(false);
+        let end = end?;
+        if self.spool.acknowledged() > before || since.elapsed() >= GOOD_AFTER {
+            backoff.reset();
+        }
+        Ok(match end {
+            ConnectionEnd::Done => None,
+            ConnectionEnd::Refused(reason) => Some(format!("refused: {reason}")),
+            ConnectionEnd::Broken(error) => Some(error.to_string()),
+        })
+    }
+
+    /// Renews the session if the log-server has more of it than the spool, which ended with `last`.
+    fn check_session(&self, through: u64, last: u64) -> Result<Option<ConnectionEnd>, Error> {
+        if through <= last {
+            return Ok(None);
+        }
+        self.spool.renew_session()?;
+        let reason = "the log-server has messages that the spool has lost, starting a new session";
+        Ok(Some(ConnectionEnd::Broken(io::Error::other(reason))))
+    }
+
+    /// Sends and receives until the connection ends.
     async fn serve(
         &self,
         peer: &Peer,
         (mut sender, mut receiver): (impl Sender, impl Receiver),
-        through: u64,
-        steerable: bool,
         spooled: &mut Reader,
     ) -> Result<ConnectionEnd, Error> {
-        if through > self.spool.last() {
-            self.spool.renew_session()?;
-            let reason = "the log-server has messages that the spool has lost, starting a new session";
-            return Ok(ConnectionEnd::Broken(io::Error::other(reason)));
+        let (answer, last) = (*self.answer.borrow(), self.spool.last());
+        let through = answer.map_or(self.spool.acknowledged(), |answer| answer.through);
+        if let Some(end) = self.check_session(through, last)? {
+            return Ok(end);
         }
         let mut definitions = Vec::new();
         if let Some(set) = &peer.set {
@@ -174,36 +227,59 @@ impl Shipper {
         }
         spooled.restart(through, &mut definitions);
         self.clock_queries().clear();
-        tracing::info!(
-            server = peer.server,
-            through,
-            to_send = self.spool.left(),
-            "connected to the log-server"
-        );
-        Ok(tokio::select! {
-            end = self.read(&mut receiver, peer.dead_after) => end,
-            result = self.write(&mut sender, spooled, definitions, steerable) => match result {
+        let (server, to_send) = (&peer.server, self.spool.left());
+        if answer.is_some() {
+            tracing::info!(server, through, to_send, "connected to the log-server");
+        } else {
+            tracing::warn!(server, through, to_send, "no log-server has answered, sending to the broker");
+        }
+        tokio::select! {
+            end = self.read(&mut receiver, peer, last) => end,
+            result = self.write(&mut sender, spooled, definitions) => Ok(match result {
                 Ok(()) => ConnectionEnd::Done,
                 Err(error) => ConnectionEnd::Broken(error),
-            },
-        })
+            }),
+        }
     }
 
-    /// Receives messages until the connection ends.
-    async fn read(&self, receiver: &mut impl Receiver, dead_after: Duration) -> ConnectionEnd {
+    /// Receives messages until the connection ends. `last`: last message of the spool when the
+    /// connection began.
+    async fn read(
+        &self,
+        receiver: &mut impl Receiver,
+        peer: &Peer,
+        last: u64,
+    ) -> Result<ConnectionEnd, Error> {
+        let dead_after = peer.dead_after;
         loop {
-            // A log-server that has nothing to acknowledge sends clock queries.
-            let Ok(message) = timeout(dead_after, receiver.next()).await else {
+            let message = if self.answer.borrow().is_none() {
+                receiver.next().await
+            } else if let Ok(message) = timeout(dead_after, receiver.next()).await {
+                // A log-server that has nothing to acknowledge sends clock queries.
+                message
+            } else {
                 let reason = format!("no message from the log-server for {dead_after:?} (dead_after)");
-                return ConnectionEnd::Broken(io::Error::new(io::ErrorKind::TimedOut, reason));
+                return Ok(ConnectionEnd::Broken(io::Error::new(io::ErrorKind::TimedOut, reason)));
             };
             match message {
+                Ok(ServerMessage::Welcome { through, steerable }) => {
+                    if self.answer.borrow().is_some() {
+                        continue;
+                    }
+                    if let Some(end) = self.check_session(through, last)? {
+                        return Ok(end);
+                    }
+                    tracing::info!(server = peer.server, through, "the log-server has answered");
+                    self.answer.send_replace(Some(Answer { through, steerable }));
+                    self.connected(true);
+                    self.spool.acknowledge(through);
+                }
                 Ok(ServerMessage::Acknowledged(through)) => self.spool.acknowledge(through),
                 Ok(ServerMessage::ClockQuery(sent)) => {
                     let received = self.clock.now();
                     self.clock_queries().push((sent, received));
                 }
-                Ok(ServerMessage::Refused(reason)) => return ConnectionEnd::Refused(reason),
+                Ok(ServerMessage::Refused(reason)) => return Ok(ConnectionEnd::Refused(reason)),
                 Ok(ServerMessage::Pace(pace)) => {
                     if let Some(services) = &self.services {
                         services.pace.set(pace);
@@ -217,7 +293,7 @@ impl Shipper {
                     }
                     continue;
                 }
-                Err(error) => return ConnectionEnd::Broken(error),
+                Err(error) => return Ok(ConnectionEnd::Broken(error)),
             }
             self.spool.news.notify_one();
         }
@@ -229,19 +305,23 @@ impl Shipper {
         sender: &mut impl Sender,
         spooled: &mut Reader,
         mut out: Vec<u8>,
-        steerable: bool,
     ) -> io::Result<()> {
-        let mut report_at = Instant::now();
+        let (mut report_at, mut answers) = (Instant::now(), Vec::new());
         loop {
             for (sent, received) in self.clock_queries().drain(..) {
                 let answered = self.clock.now();
-                Message::Pong { sent, received, answered }.append_frame(&mut out);
+                Message::Pong { sent, received, answered }.append_frame(&mut answers);
+            }
+            if !answers.is_empty() {
+                // Without delay: the longer an answer takes, the less precise it is.
+                sender.send_now(&answers).await?;
+                answers.clear();
             }
             if !out.is_empty() {
-                // Without delay: the longer an answer takes, the less precise it is.
                 sender.send(&out).await?;
                 out.clear();
             }
+            let steerable = self.answer.borrow().is_some_and(|answer| answer.steerable);
             if steerable {
                 self.outcomes().take().iter().for_each(|outcome| outcome.append_frame(&mut out));
                 let now = Instant::now();

@@ -24,6 +24,8 @@
 //! * The server detects repeated batches by stream key and attempt number.
 
 mod backoff;
+#[cfg(feature = "broker")]
+mod broker;
 mod connection;
 #[cfg(test)]
 mod faulty;
@@ -35,6 +37,8 @@ mod transport;
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use backoff::Backoff;
+#[cfg(feature = "broker")]
+pub(crate) use broker::Broker;
 pub(crate) use connection::{NodeServices, ship};
 pub(crate) use tcp::{Tcp, ask, receive};
 
@@ -47,6 +51,7 @@ use std::time::Duration;
 /// The log-server, and the identity of this node.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
+    /// Address of the log-server, or of the broker before it.
     pub(crate) server: String,
     pub(crate) node: String,
     /// A connection without any input for this long is closed.
@@ -59,7 +64,8 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(config: &Config, tls: Option<Arc<TlsClient>>) -> Peer {
-        let (server, node) = (config.server.clone(), config.node.clone());
+        let server = config.members().swap_remove(0);
+        let node = config.node.clone();
         Peer { server, node, dead_after: config.dead_after, tls, set: None }
     }
 

@@ -5,13 +5,13 @@ use super::stream::{FromServer, ToServer, both_ways};
 use super::transport::{ConnectOutcome, Receiver, Sender, ServerMessage, Transport};
 use miot_proto::wire::{
     COMMANDS_SINCE_MINOR, FRAME_HEADER, GREETING, MAX_HELLO, Message, Role, SETS_SINCE_MINOR, VERSION,
-    frame_header,
+    Version, frame_header,
 };
 use miot_tls::failure::refusal;
 use rustix::net::sockopt;
 use std::io;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -50,32 +50,37 @@ impl Transport for Tcp {
                 });
             }
         };
-        Ok(match answer {
-            Message::Welcome { version, .. } if version.major != VERSION.major => {
-                ConnectOutcome::Refused(format!(
-                    "the log-server uses version {}.{} of the protocol, this log-client {}.{}",
-                    version.major, version.minor, VERSION.major, VERSION.minor
-                ))
-            }
-            Message::Welcome { version, .. }
-                if self.peer.set.is_some() && version.minor < SETS_SINCE_MINOR =>
-            {
-                ConnectOutcome::NotNow(
-                    "it has an earlier version, which cannot be in a set of log-servers".into(),
-                )
-            }
-            Message::Welcome { through, version } => ConnectOutcome::Welcome {
-                sender: writer,
-                receiver: reader,
-                through,
-                steerable: version.minor >= COMMANDS_SINCE_MINOR,
-            },
-            Message::Refused { reason, transient: true } => ConnectOutcome::NotNow(reason),
-            Message::Refused { reason, .. } => ConnectOutcome::Refused(reason),
-            // Earlier log-servers may acknowledge batches of an earlier connection first.
-            _ => ConnectOutcome::NotNow("the log-server has not answered the greeting first".into()),
-        })
+        Ok(outcome(answer, &self.peer, writer, reader))
     }
+}
+
+/// The outcome of a greeting, from its answer.
+pub(super) fn outcome<S, R>(answer: Message, peer: &Peer, sender: S, receiver: R) -> ConnectOutcome<S, R> {
+    match answer {
+        Message::Welcome { version, .. } if version.major != VERSION.major => {
+            ConnectOutcome::Refused(other_version(version))
+        }
+        Message::Welcome { version, .. } if peer.set.is_some() && version.minor < SETS_SINCE_MINOR => {
+            ConnectOutcome::NotNow(
+                "it has an earlier version, which cannot be in a set of log-servers".into(),
+            )
+        }
+        Message::Welcome { through, version } => {
+            let steerable = version.minor >= COMMANDS_SINCE_MINOR;
+            ConnectOutcome::Welcome { sender, receiver, through, steerable }
+        }
+        Message::Refused { reason, transient: true } => ConnectOutcome::NotNow(reason),
+        Message::Refused { reason, .. } => ConnectOutcome::Refused(reason),
+        // Earlier log-servers may acknowledge batches of an earlier connection first.
+        _ => ConnectOutcome::NotNow("the log-server has not answered the greeting first".into()),
+    }
+}
+
+fn other_version(version: Version) -> String {
+    format!(
+        "the log-server uses version {}.{} of the protocol, this log-client {}.{}",
+        version.major, version.minor, VERSION.major, VERSION.minor
+    )
 }
 
 /// Connects to a log-server and introduces this node. Returns both directions and the answer.
@@ -93,14 +98,18 @@ pub(crate) async fn ask(
     detect_dead_network(&stream, peer.dead_after)?;
     let connecting = both_ways(stream, &peer.server, peer.tls.as_deref());
     let (mut reader, mut writer) = timeout(GREETING_TIMEOUT, connecting).await.map_err(late)??;
-    let hello =
-        Message::Hello { greeting: GREETING, version: VERSION, role, node: peer.node.clone(), session };
+    let hello = greeting(peer, role, session);
     let asked = async {
-        writer.send(&hello.frame()).await?;
+        writer.send(&hello).await?;
         receive(&mut reader).await
     };
     let answer = timeout(GREETING_TIMEOUT, asked).await.map_err(late)??;
     Ok((reader, writer, answer))
+}
+
+/// The frame with which a connection begins.
+pub(super) fn greeting(peer: &Peer, role: Role, session: u64) -> Vec<u8> {
+    Message::Hello { greeting: GREETING, version: VERSION, role, node: peer.node.clone(), session }.frame()
 }
 
 impl Sender for ToServer {
@@ -116,17 +125,31 @@ impl Sender for ToServer {
 
 impl Receiver for FromServer {
     async fn next(&mut self) -> io::Result<ServerMessage> {
-        loop {
-            match receive(self).await? {
-                Message::Ack { through } => return Ok(ServerMessage::Acknowledged(through)),
-                Message::Ping { sent } => return Ok(ServerMessage::ClockQuery(sent)),
-                Message::Refused { reason, .. } => return Ok(ServerMessage::Refused(reason)),
-                Message::Command { id, command } => return Ok(ServerMessage::Command(id, command)),
-                Message::Pace { pace } => return Ok(ServerMessage::Pace(pace)),
-                // Messages of a higher minor version are not needed.
-                _ => {}
+        next_message(self).await
+    }
+}
+
+/// Receives the next message that a log-client needs.
+///
+/// # Errors
+/// The connection has ended.
+pub(super) async fn next_message(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<ServerMessage> {
+    loop {
+        return Ok(match receive(reader).await? {
+            Message::Ack { through } => ServerMessage::Acknowledged(through),
+            Message::Ping { sent } => ServerMessage::ClockQuery(sent),
+            Message::Refused { reason, .. } => ServerMessage::Refused(reason),
+            Message::Command { id, command } => ServerMessage::Command(id, command),
+            Message::Pace { pace } => ServerMessage::Pace(pace),
+            Message::Welcome { version, .. } if version.major != VERSION.major => {
+                ServerMessage::Refused(other_version(version))
             }
-        }
+            Message::Welcome { through, version } => {
+                ServerMessage::Welcome { through, steerable: version.minor >= COMMANDS_SINCE_MINOR }
+            }
+            // Messages of a higher minor version are not needed.
+            _ => continue,
+        });
     }
 }
 
@@ -144,7 +167,7 @@ fn detect_dead_network(stream: &TcpStream, dead_after: Duration) -> io::Result<(
 ///
 /// # Errors
 /// The connection has ended.
-pub(crate) async fn receive(reader: &mut FromServer) -> io::Result<Message> {
+pub(crate) async fn receive(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<Message> {
     let odd = |error| io::Error::new(io::ErrorKind::InvalidData, error);
     let mut header = [0; FRAME_HEADER];
     reader.read_exact(&mut header).await?;

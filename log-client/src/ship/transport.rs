@@ -29,6 +29,10 @@ pub(crate) enum ConnectOutcome<S, R> {
     /// Accepted. The server has everything up to `through`; the rest must be sent, in order, after
     /// the definitions in force. `steerable`: the server accepts reports and sends commands.
     Welcome { sender: S, receiver: R, through: u64, steerable: bool },
+    /// No log-server has answered yet, and what is sent waits for one. Everything that is not
+    /// acknowledged must be sent, in order, after the definitions in force.
+    #[cfg_attr(not(feature = "broker"), allow(dead_code, reason = "only a broker keeps messages"))]
+    Unanswered { sender: S, receiver: R },
     /// Permanently refused, with the reason. Only an administrator can change that.
     Refused(String),
     /// Temporarily refused, with the reason.
@@ -42,6 +46,14 @@ pub(crate) trait Sender {
     /// # Errors
     /// The connection has ended.
     async fn send(&mut self, frames: &[u8]) -> io::Result<()>;
+
+    /// Sends whole frames that may overtake earlier ones, and that may be lost.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    async fn send_now(&mut self, frames: &[u8]) -> io::Result<()> {
+        self.send(frames).await
+    }
 
     /// Closes the sending half. Delivery of the close is not required.
     async fn finish(&mut self);
@@ -59,6 +71,8 @@ pub(crate) trait Receiver {
 /// A message of the log-server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ServerMessage {
+    /// The answer to a connection that began unanswered, see [`ConnectOutcome::Welcome`].
+    Welcome { through: u64, steerable: bool },
     /// Everything up to this sequence number is durable at the log-server.
     Acknowledged(u64),
     /// Clock query; the answer repeats this number.

@@ -2,7 +2,7 @@
 
 use super::LOSS_PLACES;
 use miot_daemon::Exposition;
-use miot_proto::status::{ClusterStatus, NodeReport, NodeStatus, UploadStatus};
+use miot_proto::status::{BrokerStatus, ClusterStatus, NodeReport, NodeStatus, UploadStatus};
 
 /// Formats the status for Prometheus.
 pub(super) fn text(status: &ClusterStatus) -> Result<String, prometheus::Error> {
@@ -47,6 +47,7 @@ fn server(page: &Exposition, status: &ClusterStatus) -> Result<(), prometheus::E
         [(["live"], number(server.live_parts)), (["sealed"], number(server.sealed_parts))],
     )?;
     waiting_uploads(page, server.upload.as_ref())?;
+    broker(page, server.broker.as_ref())?;
     page.gauge(
         "miot_server_disk_free_bytes",
         "Space available to the log-server in the file system of the trace.",
@@ -99,6 +100,32 @@ fn waiting_uploads(page: &Exposition, upload: Option<&UploadStatus>) -> Result<(
         "miot_server_upload_oldest_seconds",
         "Time since the oldest of them was sealed.",
         of(|upload| upload.oldest_s),
+    )
+}
+
+/// 1 and 0 without a broker, likewise.
+fn broker(page: &Exposition, broker: Option<&BrokerStatus>) -> Result<(), prometheus::Error> {
+    let of = |value: fn(&BrokerStatus) -> u64| broker.map_or(0, value);
+    page.gauge(
+        "miot_server_broker_connected",
+        "1 while the log-server reads the broker, or if it has none.",
+        broker.map_or(1.0, |broker| f64::from(u8::from(broker.connected))),
+    )?;
+    page.counter(
+        "miot_server_broker_connects_total",
+        "Connections of the log-server to the broker.",
+        of(|broker| broker.connects),
+    )?;
+    page.gauge(
+        "miot_server_broker_waiting_messages",
+        "Messages in the broker that the log-server has not read.",
+        of(|broker| broker.messages) as f64,
+    )?;
+    page.gauge("miot_server_broker_waiting_bytes", "Their size.", of(|broker| broker.bytes) as f64)?;
+    page.gauge(
+        "miot_server_broker_limit_bytes",
+        "Maximum size of the stream of the broker; 0: none.",
+        of(|broker| broker.limit) as f64,
     )
 }
 

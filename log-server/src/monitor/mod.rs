@@ -15,19 +15,23 @@ pub(crate) use pages::pages;
 
 use crate::clock::Correction;
 use crate::ids::ConnId;
+use crate::session::PeerAddress;
 use crate::settings::config::Config;
 use crate::store::budget::Budget;
 use crate::{lock, now};
 use disk::Disk;
-use miot_proto::status::{ClockStatus, ClusterStatus, Losses, NodeReport, NodeStatus, ServerStatus};
+use miot_broker::{BrokerState, StreamState};
+use miot_proto::status::{
+    BrokerStatus, ClockStatus, ClusterStatus, Losses, NodeReport, NodeStatus, ServerStatus,
+};
 use miot_proto::wire::MemberIdentity;
 use rates::Rates;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// Time between two samples for rates.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
@@ -57,6 +61,10 @@ pub(crate) struct Monitor {
     pub(crate) subscribers_cut: AtomicU64,
     /// Number of refused connections.
     pub(crate) refused: AtomicU64,
+    /// Addresses of the broker.
+    broker_url: Option<String>,
+    /// The connection to the broker.
+    pub(crate) broker: watch::Sender<BrokerState>,
 }
 
 /// Received data of one node.
@@ -154,11 +162,13 @@ impl Monitor {
             subscribers: AtomicU64::new(0),
             subscribers_cut: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            broker_url: config.transport.clone(),
+            broker: watch::Sender::new(BrokerState::default()),
         })
     }
 
     /// Records the connection of a node. The session counts received data in the returned value.
-    pub(crate) fn connected(&self, node: &str, conn: ConnId, address: SocketAddr) -> Arc<Traffic> {
+    pub(crate) fn connected(&self, node: &str, conn: ConnId, address: PeerAddress) -> Arc<Traffic> {
         let mut nodes = lock(&self.nodes);
         let entry = nodes.entry(node.to_owned()).or_default();
         entry.conn = Some(conn);
@@ -256,6 +266,20 @@ impl Monitor {
         store.failure.clone().or_else(|| hangs.then(hanging))
     }
 
+    fn broker_status(&self) -> Option<BrokerStatus> {
+        let BrokerState { connected, connects, stream, error } = self.broker.borrow().clone();
+        let of = |value: fn(&StreamState) -> u64| stream.as_ref().map_or(0, value);
+        Some(BrokerStatus {
+            url: self.broker_url.clone()?,
+            connected,
+            connects,
+            error,
+            messages: of(|stream| stream.messages),
+            bytes: of(|stream| stream.bytes),
+            limit: of(|stream| stream.max_bytes.unwrap_or(0)),
+        })
+    }
+
     /// Current status, without stored commands.
     pub(crate) fn status(&self) -> ClusterStatus {
         let (store, disk, time) = (lock(&self.store).clone(), lock(&self.disk).clone(), now());
@@ -302,6 +326,7 @@ impl Monitor {
             disk_free: disk.free,
             disk_total: disk.total,
             upload: disk.upload,
+            broker: self.broker_status(),
             memory: self.memory.used() as u64,
             memory_limit: self.memory_limit,
             connections,

@@ -3,17 +3,20 @@
 //! | module | role |
 //! |---|---|
 //! | `tls` | handshakes |
+//! | `broker` | connections of nodes through a broker |
 //! | `frames` | frames of a connection |
 //! | `limits` | limits on connections, memory and rates |
 
+mod broker;
 pub(crate) mod frames;
 pub(crate) mod limits;
 mod tls;
 
+use self::broker::BrokerListener;
 use crate::error::Error;
 use crate::ids::ConnId;
 use crate::monitor;
-use crate::session::{self, Peer, Shutdown};
+use crate::session::{self, Peer, PeerAddress, Shutdown};
 use crate::settings::config::{Config, DEFAULT_HTTP};
 use crate::settings::tuning::Tuning;
 use crate::shared::Shared;
@@ -180,7 +183,10 @@ impl LogServer {
         let (stop, stopped) = watch::channel(false);
         let (reading, mut all_read) = mpsc::channel(1);
         let mut sessions = JoinSet::new();
-        let accept = accept(listener, &shared, &mut sessions, stopped, reading);
+        // Lives until the sessions have sent their last acknowledgments.
+        let mut broker = BrokerListener::start(&shared)?;
+        let shutdown_of = Shutdown { stop: stopped, reading };
+        let accept = accept(listener, &mut broker, &shared, &mut sessions, shutdown_of);
         tokio::select! {
             () = accept => {}
             () = shutdown => {}
@@ -203,15 +209,25 @@ impl LogServer {
 /// Accepts connections, forever.
 async fn accept(
     listener: TcpListener,
+    broker: &mut BrokerListener,
     shared: &Arc<Shared>,
     sessions: &mut JoinSet<()>,
-    stop: watch::Receiver<bool>,
-    reading: mpsc::Sender<()>,
+    shutdown_of: Shutdown,
 ) {
     let mut count = 0u64;
     loop {
         while sessions.try_join_next().is_some() {}
-        let (socket, peer) = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            (stream, peer) = broker.accept() => {
+                count += 1;
+                let (conn, shared, shutdown) = (ConnId(count), Arc::clone(shared), shutdown_of.clone());
+                let (reader, writer) = tokio::io::split(stream);
+                sessions.spawn(session::serve(reader, writer, peer, conn, shared, shutdown));
+                continue;
+            }
+        };
+        let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
@@ -225,7 +241,7 @@ async fn accept(
         let conn = ConnId(count);
         let evicted = shared.limits.add_unidentified(conn);
         let shared = Arc::clone(shared);
-        let shutdown = Shutdown { stop: stop.clone(), reading: reading.clone() };
+        let shutdown = shutdown_of.clone();
         sessions.spawn(async move {
             tokio::select! {
                 () = serve(socket, peer, conn, Arc::clone(&shared), shutdown) => {}
@@ -241,7 +257,7 @@ async fn serve(socket: TcpStream, peer: SocketAddr, conn: ConnId, shared: Arc<Sh
     let _ = socket.set_nodelay(true);
     let Some(tls) = shared.tls.clone() else {
         let (reader, writer) = socket.into_split();
-        let peer = Peer { address: peer, certificate: None };
+        let peer = Peer { address: PeerAddress::Socket(peer), certificate: None, through_broker: None };
         let reader = BufReader::with_capacity(READ_BUFFER, reader);
         return session::serve(reader, writer, peer, conn, shared, shutdown).await;
     };
@@ -252,7 +268,8 @@ async fn serve(socket: TcpStream, peer: SocketAddr, conn: ConnId, shared: Arc<Sh
     };
     if let Some((stream, certificate)) = admitted {
         let (reader, writer) = tokio::io::split(stream);
-        let peer = Peer { address: peer, certificate: Some(certificate) };
+        let peer =
+            Peer { address: PeerAddress::Socket(peer), certificate: Some(certificate), through_broker: None };
         let reader = BufReader::with_capacity(READ_BUFFER, reader);
         session::serve(reader, writer, peer, conn, shared, shutdown).await;
     }

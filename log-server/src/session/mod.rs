@@ -29,6 +29,7 @@ use crate::store::budget::Budget;
 use crate::store::watermarks::FlowControl;
 use miot_proto::wire::{FrameError, GREETING, MAX_HELLO, Message, Role, SETS_SINCE_MINOR, VERSION, Version};
 use miot_tls::Certificate;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ const TLS_RECORD: usize = 0x0316;
 const MAX_NAME: usize = 255;
 
 /// Shutdown of the server, for one session.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Shutdown {
     /// Becomes true when the server stops.
     pub(crate) stop: watch::Receiver<bool>,
@@ -72,12 +73,33 @@ pub(crate) enum SessionEnd {
     Silent(Duration),
 }
 
+/// Where a peer is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PeerAddress {
+    Socket(SocketAddr),
+    /// Anywhere beyond the broker.
+    #[cfg_attr(not(feature = "broker"), allow(dead_code, reason = "there is no broker"))]
+    Broker,
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerAddress::Socket(address) => address.fmt(f),
+            PeerAddress::Broker => f.write_str("broker"),
+        }
+    }
+}
+
 /// The peer of a connection.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) address: SocketAddr,
+    pub(crate) address: PeerAddress,
     /// Verified certificate; `None` without TLS.
     pub(crate) certificate: Option<Certificate>,
+    /// The only node that may use the connection, if it leads through a broker; the broker has
+    /// authenticated it.
+    pub(crate) through_broker: Option<String>,
 }
 
 /// Serves one connection to its end. Logs the reason of the end once.
@@ -93,9 +115,9 @@ pub(crate) async fn serve<R, W>(
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let mut frames = Frames::new(reader);
-    let Peer { address, .. } = peer;
+    let address = peer.address;
     let greeting = tokio::select! {
-        greeting = read_hello(&mut frames, peer.certificate.as_ref()) => greeting,
+        greeting = read_hello(&mut frames, &peer) => greeting,
         _ = shutdown.stop.wait_for(|stop| *stop) => return,
     };
     let hello = match greeting {
@@ -155,7 +177,7 @@ async fn serve_node<R, W>(
     frames: Frames<R>,
     writer: W,
     conn: ConnId,
-    address: SocketAddr,
+    address: PeerAddress,
     Hello { node, session, version, .. }: Hello,
     shared: Arc<Shared>,
     shutdown: Shutdown,
@@ -177,7 +199,7 @@ async fn serve_node<R, W>(
 }
 
 /// Refuses a peer because of a limit.
-async fn refuse<W: AsyncWrite + Unpin>(shared: &Shared, writer: W, address: SocketAddr, refusal: Refusal) {
+async fn refuse<W: AsyncWrite + Unpin>(shared: &Shared, writer: W, address: PeerAddress, refusal: Refusal) {
     shared.connection_refused(address, &refusal.to_string());
     send_refusal(writer, refusal).await;
 }
@@ -200,7 +222,7 @@ struct Hello {
 /// the connection before it.
 async fn read_hello<R: AsyncRead + Unpin>(
     frames: &mut Frames<R>,
-    certificate: Option<&Certificate>,
+    peer: &Peer,
 ) -> Result<Option<Hello>, SessionEnd> {
     let wrong_greeting = |found: String| Refusal::Greeting { ours: text_of(VERSION), found };
     // The node is not known yet, so this memory is not charged to it: the limit on connections
@@ -225,7 +247,12 @@ async fn read_hello<R: AsyncRead + Unpin>(
     if node.is_empty() || node.len() > MAX_NAME || node.chars().any(char::is_control) {
         return Err(Refusal::Name.into());
     }
-    if let Some(certificate) = certificate {
+    if let Some(expected) = &peer.through_broker
+        && (role != Role::Node || node != *expected)
+    {
+        return Err(Refusal::Broker { expected: expected.clone() }.into());
+    }
+    if let Some(certificate) = &peer.certificate {
         certificate.allows(required_role(role, certificate), &node).map_err(Refusal::from)?;
     }
     Ok(Some(Hello { role, node, session, version }))

@@ -1,6 +1,6 @@
 //! The session of an operator: status queries, and commands for nodes.
 
-use super::{SessionEnd, Shutdown, send_final_message};
+use super::{PeerAddress, SessionEnd, Shutdown, send_final_message};
 use crate::error::Refusal;
 use crate::live::activity::ActivityRequest;
 use crate::live::page;
@@ -12,7 +12,6 @@ use crate::store::watermarks::FlowControl;
 use miot_proto::command::{MAX_COMMAND, OperatorReply, OperatorRequest};
 use miot_proto::wire::{MAX_FRAME, Message, VERSION};
 use miot_tls::{Certificate, Role};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -43,13 +42,15 @@ pub(super) struct Operator {
 
 /// With certificates, the role decides. Without certificates, only operators on this machine may
 /// send commands.
-pub(super) fn rights(certificate: Option<&Certificate>, peer: SocketAddr, config: &Config) -> Rights {
+pub(super) fn rights(certificate: Option<&Certificate>, peer: PeerAddress, config: &Config) -> Rights {
     match certificate {
         Some(certificate) if certificate.role == Some(Role::Operator) => Rights::Control,
         Some(_) => Rights::ReadOnly(
             "your certificate has the role of a reader, which may not control nodes; create one with `miot pki operator`",
         ),
-        None if peer.ip().is_loopback() || config.allow_insecure => Rights::Control,
+        None if config.allow_insecure || matches!(peer, PeerAddress::Socket(at) if at.ip().is_loopback()) => {
+            Rights::Control
+        }
         None => Rights::ReadOnly("without TLS, nodes can be controlled only from the log-server's machine"),
     }
 }

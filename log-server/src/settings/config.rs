@@ -48,6 +48,24 @@ pub struct Config {
     /// Certificates of the authorities whose nodes and readers are served, a PEM file. Default:
     /// none.
     pub tls_authority: Option<PathBuf>,
+    /// A broker through which nodes send, beside those that connect to `listen`: a NATS server with
+    /// JetStream, `nats://host:port` or, encrypted, `tls://host:port`; several addresses of one
+    /// broker are separated by commas. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transport: Option<String>,
+    /// Stream of the broker, of several log-servers each another one; also the first part of the
+    /// subjects. It is created if it is missing. Default: `MIOT`.
+    pub broker_stream: String,
+    /// File with credentials for the broker: a `.creds` file, a seed of an nkey, a line
+    /// `token = TOKEN`, or lines `user = NAME` and `password = PASSWORD`. Default: none.
+    pub broker_credentials: Option<PathBuf>,
+    /// Certificates of the authorities that may sign the broker's certificate, a PEM file; with it,
+    /// the connection is encrypted. Default: none, those of the system with `tls://`.
+    pub broker_authority: Option<PathBuf>,
+    /// Certificate of this server for the broker, a PEM file. Default: none.
+    pub broker_certificate: Option<PathBuf>,
+    /// Private key of the certificate for the broker, a PEM file. Default: none.
+    pub broker_key: Option<PathBuf>,
     /// Trace directory: created if it does not exist, continued if it does. Default:
     /// `/var/lib/miot/trace`.
     pub trace: PathBuf,
@@ -148,6 +166,12 @@ impl Default for Config {
             tls_key: None,
             tls_authority: None,
             user: None,
+            transport: None,
+            broker_stream: "MIOT".into(),
+            broker_credentials: None,
+            broker_authority: None,
+            broker_certificate: None,
+            broker_key: None,
             trace: PathBuf::from("/var/lib/miot/trace"),
             partition: 0,
             cluster: String::new(),
@@ -212,6 +236,7 @@ impl Config {
             let checked = miot_daemon::http::check(http, Some(self.tls()?.is_some()), self.allow_insecure);
             checked.map_err(|error| Error::Config(format!("http: {error}")))?;
         }
+        self.check_broker()?;
         if self.partition > MAX_PARTITION {
             return fail(format!("partition: {} is too much, at most {MAX_PARTITION}", self.partition));
         }
@@ -264,6 +289,42 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    fn check_broker(&self) -> Result<(), Error> {
+        let Some(broker) = self.broker()? else { return Ok(()) };
+        broker.check()?;
+        match broker.hosts().find(|host| !is_loopback(host)) {
+            Some(host) if !broker.is_encrypted() && !self.allow_insecure => Err(Error::Config(format!(
+                "transport: {host} is another machine, and the connection is not encrypted: use tls:// and \
+                 `broker_authority`, or set `allow_insecure = true` on a trusted network"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The broker; `None` without one.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if only one of certificate and key is given.
+    pub fn broker(&self) -> Result<Option<miot_broker::Settings>, Error> {
+        let Some(url) = self.transport.clone() else { return Ok(None) };
+        let certificate = match (self.broker_certificate.clone(), self.broker_key.clone()) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => {
+                let reason = "`broker_certificate` and `broker_key` go together: give both, or none";
+                return Err(Error::Config(reason.into()));
+            }
+        };
+        Ok(Some(miot_broker::Settings {
+            url,
+            stream: self.broker_stream.clone(),
+            credentials: self.broker_credentials.clone(),
+            authority: self.broker_authority.clone(),
+            certificate,
+            window: miot_broker::MIN_WINDOW,
+        }))
     }
 
     /// Returns all keys and values in the format of a configuration file.

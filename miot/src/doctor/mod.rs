@@ -1,5 +1,7 @@
 //! `miot doctor`: checks the setup of a node, and prints a command that fixes each problem.
 
+#[cfg(feature = "broker")]
+mod broker;
 mod certificates;
 mod clock;
 mod connection;
@@ -80,8 +82,16 @@ fn examine(arguments: &Arguments) -> CheckReport {
     library::examine(&mut report);
     versions::examine(&config, &mut report);
     let tls = certificates::examine(&config, &mut report);
-    let offset = connection::examine(&config, tls.as_ref(), &mut report);
-    clock::examine(offset, &mut report);
+    if let Ok(Some(broker)) = config.broker() {
+        #[cfg(feature = "broker")]
+        broker::examine("log-client", &broker, Some(&config.node), &mut report);
+        // Without the feature, the configuration was a problem already.
+        let _ = broker;
+        clock::examine(None, &mut report);
+    } else {
+        let offset = connection::examine(&config, tls.as_ref(), &mut report);
+        clock::examine(offset, &mut report);
+    }
     disk::spool(&config, &mut report);
     server::examine(arguments.server_config.as_deref(), &mut report);
     report

@@ -33,6 +33,10 @@ pub(super) fn examine(file: Option<&Path>, report: &mut CheckReport) {
     let wanted = config.seal_bytes.saturating_mul(PARTS);
     folder("trace", &config.trace, config.user.as_deref(), wanted, report);
     uploads(&config, report);
+    #[cfg(feature = "broker")]
+    if let Ok(Some(broker)) = config.broker() {
+        super::broker::examine("log-server", &broker, None, report);
+    }
     certificates(&config, report);
 }
 

@@ -80,7 +80,7 @@ type Shared = Rc<RefCell<Totals>>;
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let nodes: u64 = bench.pick(10_000, 10_000, 50);
-    let steady = Duration::from_secs(bench.pick(60, 20, 3));
+    let steady = Duration::from_secs(bench.pick(60, 20, 2));
     allow_many_files()?;
     let dir = bench.disk.path().join("cluster");
     let pki = bench.memory.path().join("pki");
@@ -125,7 +125,7 @@ async fn play(
     let connect = begin.elapsed();
     let connect_cpu = cpu_seconds(server.pid());
     // The pace settles within seconds of the first batches.
-    sleep(Duration::from_secs(5)).await;
+    sleep(steady.min(Duration::from_secs(10))).await;
     let before = (cpu_seconds(server.pid()), this_thread_cpu(), Instant::now());
     let (events, messages) = {
         let mut totals = shared.borrow_mut();

@@ -19,6 +19,8 @@ pub(crate) struct Daemons {
     node: PathBuf,
     trace: PathBuf,
     log: PathBuf,
+    /// Line of both configurations.
+    transport: String,
 }
 
 /// Receiver of the log-client's batches.
@@ -68,12 +70,24 @@ impl Daemons {
     /// Starts both daemons, with trace and configuration in `dir` and lanes in `node`. `when_full`
     /// is the policy of the lanes.
     pub(crate) fn start(dir: &Path, node: &Path, when_full: &str) -> Result<Daemons> {
+        Daemons::start_through(dir, node, when_full, None)
+    }
+
+    /// Like [`Daemons::start`], with a broker between both daemons.
+    pub(crate) fn start_through(
+        dir: &Path,
+        node: &Path,
+        when_full: &str,
+        broker: Option<&str>,
+    ) -> Result<Daemons> {
         std::fs::create_dir_all(dir)?;
         let address = format!("127.0.0.1:{}", free_port()?);
         let trace = dir.join("trace");
-        let text = format!("listen = {address:?}\ntrace = {trace:?}\n");
+        let transport = broker.map_or(String::new(), |url| format!("transport = {url:?}\n"));
+        let text = format!("listen = {address:?}\ntrace = {trace:?}\n{transport}");
         let server = Server::Ours(spawn("log-server", dir, &text)?);
         let mut daemons = Daemons::new(server, address, dir, node);
+        daemons.transport = transport;
         wait_until("log-server", dir, || TcpStream::connect(&daemons.address).is_ok())?;
         daemons.start_client(dir, when_full)?;
         Ok(daemons)
@@ -92,7 +106,16 @@ impl Daemons {
 
     fn new(server: Server, address: String, dir: &Path, node: &Path) -> Daemons {
         let (trace, log) = (dir.join("trace"), dir.join("log-client.log"));
-        Daemons { server, client: None, address, metrics: String::new(), node: node.into(), trace, log }
+        Daemons {
+            server,
+            client: None,
+            address,
+            metrics: String::new(),
+            node: node.into(),
+            trace,
+            log,
+            transport: String::new(),
+        }
     }
 
     fn start_client(&mut self, dir: &Path, when_full: &str) -> Result<()> {
@@ -100,8 +123,8 @@ impl Daemons {
         std::fs::create_dir_all(node)?;
         self.metrics = format!("127.0.0.1:{}", free_port()?);
         let settings = format!(
-            "dir = {node:?}\nnode = \"bench\"\nserver = {:?}\nhttp = {:?}\nwhen_full = {when_full:?}\nwait = \"60s\"\nstop = \"60s\"\n",
-            self.address, self.metrics
+            "dir = {node:?}\nnode = \"bench\"\nserver = {:?}\nhttp = {:?}\nwhen_full = {when_full:?}\nwait = \"60s\"\nstop = \"60s\"\n{}",
+            self.address, self.metrics, self.transport
         );
         self.client = Some(spawn("log-client", dir, &settings)?);
         let page = self.node.join(miot_proto::control::FILE);

@@ -15,6 +15,7 @@
 //! | `pipeline` | events per second and CPU time from lanes to sealed, ordered files |
 //! | `nodes` | events per second of a log-server with 1, 16 and 256 nodes |
 //! | `cluster` | a log-server with 10 000 nodes of one event per second each, over TLS |
+//! | `broker` | events per second through a broker, beside TCP |
 //! | `bytes` | bytes per event on the wire, live and sealed, beside CTF |
 //! | `sync` | cost of acknowledging only durable batches |
 //! | `streams` | memory of a log-server with many streams |
@@ -34,6 +35,7 @@
 
 mod analysis;
 mod apps;
+mod broker;
 mod bytes;
 mod cluster;
 mod daemons;
@@ -133,7 +135,7 @@ impl Bench {
 type Run = fn(&Bench) -> Result<Value>;
 
 /// Benchmarks in the order in which they run.
-const BENCHMARKS: [(&str, Run); 25] = [
+const BENCHMARKS: [(&str, Run); 26] = [
     ("op", op::run),
     ("threads", threads::run),
     ("drain", drain::run),
@@ -147,6 +149,7 @@ const BENCHMARKS: [(&str, Run); 25] = [
     ("pipeline", pipeline::run),
     ("nodes", nodes::run),
     ("cluster", cluster::run),
+    ("broker", broker::run),
     ("bytes", bytes::run),
     ("sync", sync::run),
     ("streams", streams::run),
@@ -166,8 +169,8 @@ const BENCHMARKS: [(&str, Run); 25] = [
 #[command(name = "tests/bench/run.sh")]
 struct Args {
     /// Benchmarks to run (default: all): op, threads, drain, idle, startup, hook, mpi, apps, fuse,
-    /// gluster, pipeline, nodes, bytes, sync, streams, recovery, delay, fsstats, replay, simulate,
-    /// bench, estimate, paper, analysis.
+    /// gluster, pipeline, nodes, broker, bytes, sync, streams, recovery, delay, fsstats, replay,
+    /// simulate, bench, estimate, paper, analysis.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
     /// Fewer and shorter repetitions, about six minutes in total: the figures are rough.

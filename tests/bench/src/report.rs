@@ -4,8 +4,8 @@
 //! benchmark has not run is unchanged.
 
 use crate::{
-    analysis, apps, bytes, drain, estimate, fsstats, fuse, gluster, hook, idle, mpi, nodes, paper, parallel,
-    recovery, replay, simulate, startup, streams, sync, targets,
+    analysis, apps, broker, bytes, cluster, drain, estimate, fsstats, fuse, gluster, hook, idle, mpi, nodes,
+    paper, parallel, recovery, replay, simulate, startup, streams, sync, targets,
 };
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use std::path::Path;
 type Table = fn(&Value) -> String;
 
 /// Benchmarks and their tables.
-const TABLES: [(&str, Table); 24] = [
+const TABLES: [(&str, Table); 26] = [
     ("op", op),
     ("threads", threads),
     ("drain", drain::table),
@@ -32,6 +32,8 @@ const TABLES: [(&str, Table); 24] = [
     ("bytes", bytes::table),
     ("sync", sync::table),
     ("streams", streams::table),
+    ("cluster", cluster::table),
+    ("broker", broker::table),
     ("recovery", recovery::table),
     ("delay", delay),
     ("fsstats", fsstats::table),

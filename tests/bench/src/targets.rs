@@ -87,6 +87,13 @@ pub(crate) fn table<'a>(found: &dyn Fn(&str) -> Option<&'a Value>) -> String {
         met: |x| x <= 100.0,
         command: "delay",
     });
+    targets.push(Target {
+        what: "events/s through a broker, beside TCP",
+        wanted: "≥ 0.7 ×".into(),
+        found: found("broker").and_then(|all| all["rate_ratio"].as_f64()).map(|ratio| (ratio, "×").into()),
+        met: |x| x >= 0.7,
+        command: "broker",
+    });
     analysis(found("analysis"), &mut targets);
 
     let mut text = String::from("| what | target | found | | command |\n|---|---|--:|---|---|\n");

@@ -22,7 +22,9 @@ fn build_parts() {
     if std::env::var_os("MIOT_TESTS_BUILT").is_none() {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
-        build.args(["build", "--quiet"]).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        build
+            .args(["build", "--quiet", "--features", "miot/broker"])
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         assert!(build.status().is_ok_and(|status| status.success()), "cargo build");
         assert!(build.args(["-p", "miot-query"]).status().is_ok_and(|status| status.success()), "miot-query");
     }
@@ -47,6 +49,8 @@ const SERVER: &[(&str, Check)] = &[
     ("nodes", nodes),
     ("sync", sync),
     ("streams", streams),
+    ("cluster", cluster),
+    ("broker", broker),
     ("recovery", recovery),
     ("delay", delay),
     ("fsstats", fsstats),
@@ -275,6 +279,18 @@ fn sync(results: &Value) {
 
 fn streams(results: &Value) {
     rows(results, &["/before_mib", "/after_mib", "/peak_mib"]);
+}
+
+fn cluster(results: &Value) {
+    rows(results, &["/events_per_s", "/messages_per_s", "/memory_mib", "/delay_p99_ms", "/reconnect_s"]);
+    assert!(results[0]["connects"].as_u64() >= Some(100), "each node connects again after the restart");
+}
+
+fn broker(results: &Value) {
+    assert!(results["skipped"].is_null(), "tests/setup.sh installs nats-server");
+    rows(&results["runs"], &["/events_per_s", "/client_ns", "/server_ns"]);
+    let through = results["runs"].as_array().unwrap().iter().find(|run| run["way"] == "broker").unwrap();
+    assert!(through["broker_ns"].as_f64().unwrap() > 0.0, "{through}");
 }
 
 fn recovery(results: &Value) {

@@ -11,12 +11,11 @@ use crate::ids::{ConnId, Seq};
 use crate::net::frames::Frames;
 use crate::net::limits::NodePermit;
 use crate::now;
-use crate::session::{FINAL_MESSAGE_WITHIN, SessionEnd, Shutdown, final_message};
+use crate::session::{FINAL_MESSAGE_WITHIN, PeerAddress, SessionEnd, Shutdown, final_message};
 use crate::shared::Shared;
 use crate::store::input::{ConnectRequest, InputKind, NodeInput};
 use crate::store::watermarks::FlowControl;
 use miot_proto::wire::{Message, PACE_SINCE_MINOR, Pace, VERSION, Version};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -30,7 +29,7 @@ pub(in crate::session) struct Introduction {
     /// Random number of the log-client process.
     pub(in crate::session) session: u64,
     pub(in crate::session) permit: NodePermit,
-    pub(in crate::session) address: SocketAddr,
+    pub(in crate::session) address: PeerAddress,
     pub(in crate::session) version: Version,
 }
 

@@ -5,8 +5,7 @@
 #                                  docs/dev/performance.md
 #   tests/bench/run.sh op hook     only these: op threads drain idle startup hook mpi apps fuse
 #                                  gluster pipeline nodes cluster broker bytes sync streams recovery
-#                                  delay
-#                                  fsstats replay simulate bench estimate paper analysis
+#                                  delay fsstats replay simulate bench estimate paper analysis
 #   tests/bench/run.sh --quick     everything, about six minutes: the figures are rough, the page
 #                                  is unchanged
 #   tests/bench/run.sh --report    only the page, from the last results in target/bench/*.json

@@ -162,7 +162,8 @@ fn seaweedfs(data: &Path, port: u16) -> Command {
     command.args(["server", "-s3", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.volumeSizeLimitMB=64"]);
     command.arg(format!("-dir={}", data.display())).arg(format!("-s3.config={}", file.display()));
     command.arg(format!("-s3.port={port}"));
-    // Other services on fixed ports, of which a second instance would die; and a report to its makers.
+    // Other services on fixed ports, of which a second instance would die, and a report to its
+    // makers.
     command.args(["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]);
     let mut others = seaweedfs_ports().into_iter().filter(|other| *other != port);
     for of in ["master.port", "volume.port", "filer.port"] {

@@ -2,9 +2,10 @@
 //! is truncated, overwritten or removed.
 //!
 //! Beside `N.spool` there is `N.ledger`. For each stream with batches in `N.spool`, or with
-//! statements of what was lost, it holds the attempt number that follows the last one. It also repeats the ends of streams and processes,
-//! and the definitions of all of them. It is written after the message and before the lane's slots
-//! are given back: all records that it counts were taken from the lanes.
+//! statements of what was lost, it holds the attempt number that follows the last one. It also
+//! repeats the ends of streams and processes, and the definitions of all of them. It is written
+//! after the message and before the lane's slots are given back: all records that it counts were
+//! taken from the lanes.
 //!
 //! ```text
 //! 0   magic, 8 bytes            MIOTLGR1

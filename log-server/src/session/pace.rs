@@ -5,8 +5,8 @@
 //! that for all nodes. While nobody follows the trace, nodes may collect events for a while, which
 //! makes batches larger and cheaper.
 //!
-//! The cost of watermarks grows with the number of nodes. With [`MANY_NODES`], each node sends about
-//! one per second, or four while somebody follows the trace.
+//! The cost of watermarks grows with the number of nodes. With [`MANY_NODES`], each node sends
+//! about one per second, or four while somebody follows the trace.
 
 #![expect(clippy::disallowed_types, reason = "state that all sessions change")]
 

@@ -5,8 +5,8 @@
 //! the pace that the log-server asks for, sends what a log-client sends (watermarks, reports,
 //! answers to clock queries), keeps batches until they are acknowledged, and reconnects with the
 //! back-off of the log-client. The thread reports its own CPU time. *Delay* is the time from the
-//! sending of a batch to its acknowledgment: until the watermarks of all nodes have passed it, it is
-//! merged, and it is synced. The run is checked: the trace holds each event once, and no loss.
+//! sending of a batch to its acknowledgment: until the watermarks of all nodes have passed it, it
+//! is merged, and it is synced. The run is checked: the trace holds each event once, and no loss.
 
 use crate::Bench;
 use crate::daemons::free_port;

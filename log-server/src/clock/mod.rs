@@ -36,8 +36,6 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// Between two exchanges the bounds may widen by an eighth of half the round trip, or by this,
 /// nanoseconds: no requests on different nodes depend on each other at a finer scale.
 const FINEST_WIDENING_NS: f64 = 5e3;
-/// Between two exchanges the bounds may widen by this factor more while no node sends events.
-const RELAXED: f64 = 4.0;
 /// A stated error must hold for 1.5 pauses plus this, because an answer may be late; nanoseconds.
 const LATE_ANSWER_NS: f64 = 10e6;
 /// An error is slewed away within this number of pauses, ...
@@ -117,6 +115,28 @@ impl Correction {
     }
 }
 
+/// How often the clock of a node is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockEffort {
+    /// As often as its stability requires.
+    Full,
+    /// Less often: no node sends events, so a larger error matters little.
+    Relaxed,
+    /// Still less often: there are thousands of nodes.
+    Low,
+}
+
+impl ClockEffort {
+    /// Factor of the error between two exchanges, and so about of their distance.
+    fn factor(self) -> f64 {
+        match self {
+            ClockEffort::Full => 1.0,
+            ClockEffort::Relaxed => 4.0,
+            ClockEffort::Low => 16.0,
+        }
+    }
+}
+
 /// The clock of one node, see the module.
 #[derive(Clone, Debug)]
 pub struct NodeClock {
@@ -129,8 +149,7 @@ pub struct NodeClock {
     round_trips: RoundTrips,
     /// True until a piece begins on this connection.
     returned: bool,
-    /// No node sends events.
-    relaxed: bool,
+    effort: ClockEffort,
 }
 
 impl NodeClock {
@@ -147,14 +166,13 @@ impl NodeClock {
             estimate: None,
             round_trips: RoundTrips::default(),
             returned: current.is_some(),
-            relaxed: false,
+            effort: ClockEffort::Full,
         }
     }
 
-    /// Sets whether a larger error matters little, because no node sends events. Returns false if
-    /// that is not new.
-    pub fn set_relaxed(&mut self, relaxed: bool) -> bool {
-        std::mem::replace(&mut self.relaxed, relaxed) != relaxed
+    /// Sets how often the clock is measured. Returns false if that is not new.
+    pub fn set_effort(&mut self, effort: ClockEffort) -> bool {
+        std::mem::replace(&mut self.effort, effort) != effort
     }
 
     /// Adds an exchange. Returns false if it contradicts the earlier ones.
@@ -203,7 +221,8 @@ impl NodeClock {
     pub fn is_worth_asking_again(&self) -> bool {
         self.estimate.as_ref().is_some_and(|estimate| {
             let offset = estimate.offset_at(estimate.at());
-            !self.may_relax() && offset.high.saturating_sub(offset.low) > self.round_trip()
+            self.effort_now() == ClockEffort::Full
+                && offset.high.saturating_sub(offset.low) > self.round_trip()
         })
     }
 
@@ -219,14 +238,13 @@ impl NodeClock {
         let Some(estimate) = &self.estimate else { return bounds(PAUSE.0) };
         let drift = estimate.drift();
         let widens = FINEST_WIDENING_NS.max(self.round_trip() as f64 / 16.0);
-        let widens = if self.may_relax() { RELAXED * widens } else { widens };
+        let widens = self.effort_now().factor() * widens;
         (widens / drift.max_distance(self.drift(estimate))).clamp(bounds(PAUSE.0), bounds(PAUSE.1))
     }
 
-    /// True if the clock may be known less precisely for now. Only once enough exchanges have shown
-    /// how fast the path is.
-    fn may_relax(&self) -> bool {
-        self.relaxed && self.round_trips.are_many()
+    /// Less than full effort only once enough exchanges have shown how fast the path is.
+    fn effort_now(&self) -> ClockEffort {
+        if self.round_trips.are_many() { self.effort } else { ClockEffort::Full }
     }
 
     /// Half the width of the bounds of the drift.

@@ -19,6 +19,8 @@ use tokio::time::Instant;
 /// restart all nodes connect at once. They do not count towards `connections`: a peer that opens
 /// many and sends nothing keeps nobody out, because the oldest is closed for each new one.
 const LEAST_UNIDENTIFIED: usize = 256;
+/// Up to this number of nodes, those that are gone are removed at each new connection.
+const FEW_NODES: usize = 64;
 /// A rate limit allows bursts of this duration.
 const BURST: Duration = Duration::from_secs(1);
 
@@ -118,8 +120,11 @@ impl Limits {
     pub(crate) fn node(&self, name: &str) -> Result<NodePermit, Refusal> {
         let permit = self.permit()?;
         let mut nodes = lock(&self.nodes);
-        // Events of an earlier connection may still be in memory.
-        nodes.retain(|_, usage| usage.connections.load(Ordering::Relaxed) > 0 || usage.memory.used() > 0);
+        // With many nodes not each time, so that the cost per connection does not grow with them.
+        if nodes.len() < FEW_NODES || nodes.len().is_power_of_two() {
+            // Events of an earlier connection may still be in memory.
+            nodes.retain(|_, usage| usage.connections.load(Ordering::Relaxed) > 0 || usage.memory.used() > 0);
+        }
         let usage = nodes.entry(name.to_owned()).or_insert_with(|| {
             Arc::new(NodeUsage {
                 connections: AtomicUsize::new(0),

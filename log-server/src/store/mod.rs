@@ -73,8 +73,17 @@ pub(crate) const STEP_ROWS: usize = 1 << 14;
 /// When [`STEP_ROWS`] rows wait, they are merged earlier than configured, but not more often than
 /// this.
 const FULL_STEP_EVERY: Duration = Duration::from_millis(1);
+/// Minimum time between two merges per stream: a step looks at each one, which takes about a tenth
+/// of this.
+const MERGE_PAUSE_PER_STREAM: Duration = Duration::from_micros(5);
+/// Maximum of it.
+const MAX_MERGE_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum number of inputs between two looks at the clock.
 const INPUTS: usize = 1024;
+/// Maximum time between two attempts of a log-client to connect.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
+/// Processor time of a node that connects, at most: of its TLS handshake.
+const CONNECT_TIME: Duration = Duration::from_millis(2);
 /// Time between two final times for subscribers while there are no events.
 const FINAL_EVERY: Duration = Duration::from_millis(40);
 /// Maximum time between two rounds: an idle store checks whether a part is due to be sealed.
@@ -201,9 +210,11 @@ impl Store {
         let clocks = AppliedClocks::new(history.corrections, last_time, &history.samples, &mut catalog);
         let mut watermarks = Watermarks::default();
         // Nodes of the existing trace will reconnect soon: they hold back the merge like nodes that
-        // have just disconnected.
+        // disconnect when all have had the time to return.
+        let nodes = u32::try_from(catalog.nodes.len()).unwrap_or(u32::MAX);
+        let returned = now + LONGEST_BACKOFF + CONNECT_TIME.saturating_mul(nodes);
         for _ in &catalog.nodes {
-            watermarks.add(last_time.unwrap_or(i64::MIN), now);
+            watermarks.add(last_time.unwrap_or(i64::MIN), returned);
         }
         Ok(Store {
             started: now,
@@ -267,7 +278,7 @@ impl Store {
             self.budget.wake();
             self.queue.wake();
             let is_full = self.merge.rows() >= STEP_ROWS && now >= last_merge + FULL_STEP_EVERY;
-            if is_full || now >= last_merge + self.settings.config.merge_every {
+            if is_full || now >= last_merge + self.merge_pause() {
                 self.merge_now(now, Extent::Due)?;
                 last_merge = now;
             }
@@ -300,16 +311,23 @@ impl Store {
         let config = &self.settings.config;
         let mut due = Instant::now() + IDLE;
         if !self.merge.is_idle() || self.processes.has_endings() || !self.samples.is_empty() {
-            due = due.min(last_merge + config.merge_every);
+            due = due.min(last_merge + self.merge_pause());
         }
         if self.tail.has_subscribers() {
             // Readers of several log-servers wait for the final time of each.
-            due = due.min(last_merge + config.merge_every.max(FINAL_EVERY));
+            due = due.min(last_merge + self.merge_pause().max(FINAL_EVERY));
         }
         if self.is_dirty() && !self.sink.is_failing() {
             due = due.min(last_commit + config.commit_every);
         }
         due
+    }
+
+    /// Time between two merges.
+    fn merge_pause(&self) -> Duration {
+        let streams = u32::try_from(self.merge.streams()).unwrap_or(u32::MAX);
+        let pause = MERGE_PAUSE_PER_STREAM.saturating_mul(streams).min(MAX_MERGE_PAUSE);
+        self.settings.config.merge_every.max(pause)
     }
 
     /// True if there is something to commit.

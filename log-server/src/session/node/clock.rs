@@ -6,7 +6,7 @@
 #![expect(clippy::disallowed_types, reason = "time of the last ping, shared by both halves of a session")]
 
 use super::Session;
-use crate::clock::{Correction, Exchange, NodeClock};
+use crate::clock::{ClockEffort, Correction, Exchange, NodeClock};
 use crate::now;
 use crate::session::SessionEnd;
 use crate::store::input::{InputKind, NodeInput};
@@ -73,13 +73,13 @@ impl ClockSync {
 }
 
 impl Session {
-    /// While no node has events, the node is asked less often. Afterwards it is asked at once.
-    pub(super) fn set_clock_relaxed(&mut self, relaxed: bool) -> Result<(), SessionEnd> {
-        let is_change = self.clock.node.set_relaxed(relaxed);
+    /// Sets how often the node is asked. When that becomes more often, it is asked at once.
+    pub(super) fn set_clock_effort(&mut self, effort: ClockEffort) -> Result<(), SessionEnd> {
+        let is_change = self.clock.node.set_effort(effort);
         if !self.clock.known || !is_change {
             return Ok(());
         }
-        if !relaxed {
+        if effort == ClockEffort::Full {
             self.clock.due = Instant::now();
         }
         // The error until the next question is another one now.

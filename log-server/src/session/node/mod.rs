@@ -13,6 +13,7 @@ mod limits;
 pub(super) use handshake::{Introduction, serve};
 
 use super::SessionEnd;
+use crate::clock::ClockEffort;
 use crate::error::Refusal;
 use crate::ids::{ConnId, Seq};
 use crate::monitor::Traffic;
@@ -153,7 +154,11 @@ impl Session {
     fn pace_changed(&mut self, pace: Pace) -> Result<(), SessionEnd> {
         let understood = pace != Pace::Crowded || self.minor >= CROWDED_SINCE_MINOR;
         let _ = self.out.send(Message::Pace { pace: if understood { pace } else { Pace::Unfollowed } });
-        self.set_clock_relaxed(matches!(pace, Pace::Idle | Pace::Crowded))
+        self.set_clock_effort(match pace {
+            Pace::Live | Pace::Unfollowed => ClockEffort::Full,
+            Pace::Idle => ClockEffort::Relaxed,
+            Pace::Crowded => ClockEffort::Low,
+        })
     }
 
     /// True while the session does not read, for lack of memory or because of a rate limit.

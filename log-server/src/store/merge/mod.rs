@@ -233,6 +233,12 @@ impl<T> Merge<T> {
         });
     }
 
+    /// Number of streams, with or without rows.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
     /// Number of waiting rows.
     #[must_use]
     pub fn rows(&self) -> usize {

@@ -8,7 +8,11 @@ import html
 import io
 import json
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
+import weakref
 from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Iterator, Mapping, Sequence, Union
 
 from . import _miot
@@ -30,11 +34,14 @@ _REPR_EVENTS = 5_000_000
 _NANOSECONDS = 1_000_000_000
 #: Addresses of object stores.
 _STORES = ("s3://", "http://", "https://")
+#: Exit code of the tool if parts of the trace are missing or damaged.
+_EXIT_INCOMPLETE = 4
 
 
 def open(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
+    copy_to: str | os.PathLike[str] | None = None,
     tls_certificate: str | os.PathLike[str] | None = None,
     tls_key: str | os.PathLike[str] | None = None,
     tls_authority: str | os.PathLike[str] | None = None,
@@ -42,7 +49,10 @@ def open(
     """Opens a trace, several as one, or a log-server to follow.
 
     ``source`` is the path of a trace directory, or a list of paths: traces of the log-servers of one
-    cluster, which are read as one, in order of time. Both return a :class:`Trace`.
+    cluster, which are read as one, in order of time. It may be the address of a trace in an object store:
+    ``s3://bucket/prefix`` (with the environment variables of AWS), or ``https://…`` of a server that can
+    list folders. Its sealed parts are copied into the new directory ``copy_to``, by default into a
+    temporary one, which is removed with the object. All of these return a :class:`Trace`.
 
     ``host:port`` of a log-server returns a :class:`Server`. The PEM files of ``tls_…`` are all given or
     none; their defaults are those of the tool (``MIOT_TLS_CERTIFICATE``, ``MIOT_TLS_KEY``,
@@ -61,17 +71,39 @@ def open(
         return Server(text, *given)
     if any(file is not None for file in files):
         raise OptionError(f"{text} is a directory: certificates are for a log-server (host:port)")
-    if len(names) == 1 and text.startswith(_STORES):
-        raise OptionError(
-            f"{text}: traces in an object store are not supported here yet: copy the directory, or use "
-            f"`miot query {text} SQL`, which reads sealed parts"
-        )
+    if text.startswith(_STORES):
+        if len(names) > 1:
+            raise OptionError(f"{len(names)} traces, one of them in an object store: open each of them")
+        return _copied(text, copy_to)
+    if copy_to is not None:
+        raise OptionError(f"{text} is a directory: copy_to is for a trace in an object store")
     for name in names:
         if name.startswith(_STORES) or _miot.address(name) is not None:
             raise OptionError(f"{len(names)} traces, of which {name} is not a directory: open each of them")
     trace = Trace(names)
     if len(names) > 1:
         warn(trace._native.set()[1])
+    return trace
+
+
+def _copied(address: str, to: str | os.PathLike[str] | None) -> Trace:
+    """Copies a trace from an object store and opens the copy."""
+    folder = tempfile.mkdtemp(prefix="miot-") if to is None else None
+    try:
+        directory = os.path.join(folder, "trace") if folder else os.fspath(to or "")
+        command = [program("miot-query"), address, "--copy", directory]
+        ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+        notes = [line.removeprefix("miot query: ") for line in ended.stderr.splitlines()]
+        if ended.returncode not in (0, _EXIT_INCOMPLETE):
+            raise Error("\n".join(notes) or f"miot-query ended with exit code {ended.returncode}")
+        warn(notes)
+        trace = Trace([directory], address)
+    except BaseException:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if folder:
+        weakref.finalize(trace, shutil.rmtree, folder, ignore_errors=True)
     return trace
 
 
@@ -128,11 +160,13 @@ class Trace:
     :class:`~miot.LossWarning` says where figures are lower bounds because events are missing.
     """
 
-    def __init__(self, dirs: Sequence[str]) -> None:
+    def __init__(self, dirs: Sequence[str], source: str | None = None) -> None:
         #: Directories.
         self.dirs = list(dirs)
         #: The text that names the trace on the tool's command line.
         self.dir = ",".join(self.dirs)
+        #: What was opened: the directory, or the address of which it is a copy.
+        self.source = source or self.dir
         self._native = _miot.Directory(self.dirs)
 
     def __enter__(self) -> Trace:
@@ -471,7 +505,7 @@ class Trace:
 
     def _overview(self) -> list[str]:
         facts = self._facts()
-        lines = [f"trace {self.dir}: {facts['parts']} parts, {facts['sealed']} of them sealed"]
+        lines = [f"trace {self.source}: {facts['parts']} parts, {facts['sealed']} of them sealed"]
         if facts["rows"] > _REPR_EVENTS:
             lines.append(f"at least {facts['rows']:,} events; summary() reads all of them")
             lines.append(_lost(facts["missing"]))

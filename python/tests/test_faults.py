@@ -28,12 +28,6 @@ def test_directory_without_a_trace(tmp_path):
         miot.open(tmp_path)
 
 
-@pytest.mark.parametrize("source", ["s3://bucket/trace", "https://host/trace"])
-def test_object_stores_are_not_supported_yet(source):
-    with pytest.raises(miot.OptionError, match="not supported"):
-        miot.open(source)
-
-
 def test_set_of_one_trace(directory):
     assert miot.open([directory]).dir == os.fspath(directory)
     assert miot.open(f"file://{directory}").lossless

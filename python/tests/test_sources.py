@@ -1,13 +1,16 @@
-"""Traces of several log-servers as one."""
+"""Traces of several log-servers as one, and traces in an object store."""
 
 import os
 import socket
 import subprocess
+import sys
+import urllib.error
+import urllib.request
 
 import pytest
 
 import miot
-from conftest import python, tool
+from conftest import python, run, tool
 from miot._programs import program
 from test_follow import hook, until
 
@@ -96,3 +99,56 @@ def test_traces_that_are_no_set_are_an_error(members, directory):
     for sources, text in [([], "0 traces"), (["s3://a/b", members[0]], "each of them"), ([members[0], "h:1"], "each of them")]:
         with pytest.raises(miot.OptionError, match=text):
             miot.open(sources)
+
+
+@pytest.fixture
+def store(monkeypatch):
+    """Address of an S3 server, which the environment names."""
+    boto3 = pytest.importorskip("boto3", reason="NOT TESTED: no S3 server (moto) is installed")
+    port = free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    server = os.path.join(os.path.dirname(sys.executable), "moto_server")
+    process = subprocess.Popen([server, "-H", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL)
+
+    def answers():
+        try:
+            return urllib.request.urlopen(endpoint).status == 200
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
+    until(answers)
+    settings = {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    for name, value in {**settings, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}.items():
+        monkeypatch.setenv(name, value)
+    s3 = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+    s3.create_bucket(Bucket="traces")
+    yield s3
+    process.terminate()
+    process.wait(30)
+
+
+def test_trace_in_an_object_store(store, directory, tmp_path, monkeypatch):
+    for file in directory.rglob("*"):
+        if file.is_file():
+            store.upload_file(str(file), "traces", f"runs/{file.relative_to(directory)}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    local, trace = miot.open(directory), miot.open("s3://traces/runs")
+    assert trace.events().to_arrow().equals(local.events().to_arrow())
+    assert list(trace.stat("file")) == list(local.stat("file"))
+    assert "s3://traces/runs" in repr(trace) and trace.lossless
+    assert run("miot", "fsck", trace.dir).startswith("good")
+    copy = trace.dir
+    assert copy.startswith(str(tmp_path))
+    del trace
+    assert not os.path.exists(os.path.dirname(copy)), "the copy is removed with the object"
+    kept = miot.open("s3://traces/runs", copy_to=tmp_path / "kept")
+    del kept
+    assert miot.open(tmp_path / "kept").lossless
+    with pytest.raises(miot.Error, match="kept exists: name a new directory"):
+        miot.open("s3://traces/runs", copy_to=tmp_path / "kept")
+    with pytest.raises(miot.Error, match="s3://traces/elsewhere is not a MIOT trace"):
+        miot.open("s3://traces/elsewhere")
+    with pytest.raises(miot.OptionError, match="object store"):
+        miot.open(directory, copy_to=tmp_path / "other")
+    assert sorted(os.listdir(tmp_path)) == ["kept"]

@@ -13,7 +13,7 @@ const LEAST_MEMORY: usize = 16 << 20;
     name = "miot-query",
     bin_name = "miot query",
     version,
-    after_help = "Examples:\n  miot query miot-trace 'SELECT op, count(*) FROM events GROUP BY op'\n  miot query miot-trace                                 interactive shell\n  miot query miot-trace < report.sql                    several statements\n  miot query -t mon -t tue 'SELECT trace, sum(bytes) FROM io GROUP BY trace'\n  miot query miot-trace 'SELECT * FROM io' --format parquet -o io.parquet\n  miot query s3://traces/mon 'SELECT * FROM job_stats'  sealed parts only\n\nTables: events processes threads files losses clocks devices\nViews:  io file_stats job_stats paths\n\nExit codes: 0 success, 1 the trace or the query failed, 2 wrong usage, or invalid SQL, 4 the result lacks data that is damaged or missing in the trace (it is named on standard error)."
+    after_help = "Examples:\n  miot query miot-trace 'SELECT op, count(*) FROM events GROUP BY op'\n  miot query miot-trace                                 interactive shell\n  miot query miot-trace < report.sql                    several statements\n  miot query -t mon -t tue 'SELECT trace, sum(bytes) FROM io GROUP BY trace'\n  miot query miot-trace 'SELECT * FROM io' --format parquet -o io.parquet\n  miot query s3://traces/mon 'SELECT * FROM job_stats'  sealed parts only\n  miot query s3://traces/mon --copy mon                 a copy, for all other commands\n\nTables: events processes threads files losses clocks devices\nViews:  io file_stats job_stats paths\n\nExit codes: 0 success, 1 the trace or the query failed, 2 wrong usage, or invalid SQL, 4 the result lacks data that is damaged or missing in the trace (it is named on standard error)."
 )]
 pub struct Options {
     /// The trace: a directory, file://, s3://bucket/prefix, or http(s):// of a server that can list
@@ -33,6 +33,10 @@ pub struct Options {
     /// Write to this file instead of standard output; it appears when it is complete
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Instead of SQL: copy the sealed parts of a trace in an object store into this new directory,
+    /// which all other commands read
+    #[arg(long, value_name = "DIR")]
+    pub copy: Option<PathBuf>,
     /// Do not verify the checksums of sealed events first, which reads all of them: damaged pages
     /// may then give wrong values
     #[arg(long)]

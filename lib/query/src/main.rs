@@ -34,6 +34,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use statement::Failure;
 use std::io::{IsTerminal as _, Write as _, read_to_string, stdin, stdout};
+use std::path::Path;
 use std::process::ExitCode;
 use tokio::runtime::Builder;
 
@@ -52,6 +53,9 @@ fn main() -> ExitCode {
 
 fn run(options: Options) -> Result<(), Failure> {
     let (traces, sql) = options.split().map_err(Failure::usage)?;
+    if let Some(to) = &options.copy {
+        return copy(&traces, sql.as_deref(), to);
+    }
     if options.format.is_binary() && options.output.is_none() && stdout().is_terminal() {
         return Err(Failure::usage("this format is not for terminals: -o FILE, or redirect it"));
     }
@@ -74,6 +78,22 @@ fn run(options: Options) -> Result<(), Failure> {
     // Not all operators check whether their rows are still needed.
     engine.shutdown_background();
     ended
+}
+
+/// Copies a trace from an object store.
+fn copy(traces: &[String], sql: Option<&str>, to: &Path) -> Result<(), Failure> {
+    let ([trace], None) = (traces, sql) else {
+        return Err(Failure::usage(
+            "--copy copies one trace, without SQL: miot query s3://traces/mon --copy DIR",
+        ));
+    };
+    end_on(&[SIGHUP, SIGTERM, SIGINT]).map_err(Failure::other)?;
+    let location = trace::Location::parse(trace)?;
+    let engine = Builder::new_current_thread().enable_all().build().map_err(Failure::other)?;
+    match engine.block_on(trace::copy(&location, to))? {
+        None => Ok(()),
+        Some(missing) => Err(Failure::incomplete(missing)),
+    }
 }
 
 /// Ends the process at once at these signals, without waiting for the engine's threads.

@@ -41,6 +41,11 @@ impl Failure {
         Failure { text: text.into(), code: EXIT_USAGE }
     }
 
+    /// A result that lacks data.
+    pub(crate) fn incomplete(text: String) -> Failure {
+        Failure { text, code: EXIT_INCOMPLETE }
+    }
+
     pub(crate) fn other(error: impl Into<anyhow::Error>) -> Failure {
         Failure { text: format!("{:#}", error.into()), code: EXIT_FAILED }
     }

@@ -1,5 +1,7 @@
 //! A trace: the rows of its tables, from a directory or from an object store.
 
+#[cfg(feature = "remote")]
+mod copy;
 mod local;
 #[cfg(feature = "remote")]
 mod remote;
@@ -73,6 +75,16 @@ impl Location {
                 key.filename().or(url.host_str()).unwrap_or("trace").to_owned()
             }
         }
+    }
+}
+
+/// Copies the sealed parts of a trace in an object store into a new directory. Returns a text about
+/// missing parts.
+pub(crate) async fn copy(location: &Location, to: &Path) -> anyhow::Result<Option<String>> {
+    match location {
+        #[cfg(feature = "remote")]
+        Location::Remote(url) => Ok(copy::copy(url, to).await?.message()),
+        _ => anyhow::bail!("--copy is for a trace in an object store: s3://…, http://… or https://…"),
     }
 }
 

@@ -23,16 +23,27 @@ pub(crate) struct Remote {
     files: BTreeMap<Table, Vec<Url>>,
 }
 
-impl Remote {
-    /// Opens a trace. Returns it and its missing parts.
-    pub(crate) async fn open(context: &SessionContext, url: &Url) -> anyhow::Result<(Remote, MissingParts)> {
+/// The sealed parts of a trace in an object store.
+pub(crate) struct Listing {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    /// Content of the manifest.
+    pub(crate) manifest: Vec<u8>,
+    pub(crate) missing: MissingParts,
+    /// Names of the valid files.
+    pub(crate) files: BTreeMap<Table, Vec<String>>,
+}
+
+/// Returns the key of a file of a trace.
+pub(crate) fn key(url: &Url, name: &str) -> std::result::Result<Key, object_store::path::Error> {
+    Key::from_url_path(format!("{}/{name}", url.path().trim_end_matches('/')))
+}
+
+impl Listing {
+    pub(crate) async fn of(url: &Url) -> anyhow::Result<Listing> {
         let store = store(url).with_context(|| format!("{url} cannot be reached"))?;
-        let mut root = url.clone();
-        root.set_path("");
-        context.register_object_store(&root, Arc::clone(&store));
-        let key = |name: &str| Key::from_url_path(format!("{}/{name}", url.path().trim_end_matches('/')));
+        let key = |name: &str| key(url, name);
         let manifest = match store.get(&key(MANIFEST)?).await {
-            Ok(found) => found.bytes().await?,
+            Ok(found) => found.bytes().await?.to_vec(),
             Err(object_store::Error::NotFound { .. }) => {
                 return Err(anyhow!("{url} is not a MIOT trace: it has no {MANIFEST}"));
             }
@@ -48,13 +59,24 @@ impl Remote {
                     .with_context(|| format!("{url} cannot be listed"))?,
             );
         }
+        let (missing, files) = select_files(&holds);
+        Ok(Listing { store, manifest, missing, files })
+    }
+}
+
+impl Remote {
+    /// Opens a trace. Returns it and its missing parts.
+    pub(crate) async fn open(context: &SessionContext, url: &Url) -> anyhow::Result<(Remote, MissingParts)> {
+        let Listing { store, missing, files, .. } = Listing::of(url).await?;
+        let mut root = url.clone();
+        root.set_path("");
+        context.register_object_store(&root, store);
         let file = |table: Table, name: &str| {
             let mut file = url.clone();
             file.set_path(&format!("{}/{table}/{name}", url.path().trim_end_matches('/')));
             file
         };
-        let (missing, wanted) = select_files(&holds);
-        let files = wanted
+        let files = files
             .into_iter()
             .map(|(table, names)| (table, names.iter().map(|name| file(table, name)).collect()));
         Ok((Remote { files: files.collect() }, missing))

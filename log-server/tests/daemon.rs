@@ -35,6 +35,7 @@ fn help_shows_every_setting_with_its_default() {
     let all = miot_log_server::Config {
         node_memory: Some(128 << 20),
         http,
+        transport: Some("nats://broker:4222".into()),
         store,
         register: vec!["PROGRAM".into()],
         ..shown

@@ -54,7 +54,7 @@ fn segments_in_a_container_live_as_long_as_their_programs() {
     let mut container = Background::start(unshare.env("MIOT_HOOK", &built().hook));
     until("both programs have a segment", || {
         assert!(container.running(), "{}", container.printed());
-        place.join("high").exists() && segments(&dir).len() >= 2
+        ["low", "high"].iter().all(|file| place.join(file).exists()) && segments(&dir).len() >= 2
     });
     // Checks must not remove them.
     let seen = segments(&dir);

@@ -74,14 +74,14 @@ impl Node {
         self.0.path()
     }
 
-    /// Returns the records of each process, ordered by process id.
+    /// Returns the records of each process, ordered by creation.
     pub(crate) fn recorded(&self) -> Vec<Process> {
         let segments = std::fs::read_dir(self.path()).unwrap().map(|entry| entry.unwrap().path());
         let mut processes: Vec<_> = segments
             .filter(|path| path.extension().is_some_and(|extension| extension == "seg"))
             .map(|path| read_segment(&std::fs::read(path).unwrap()))
             .collect();
-        processes.sort_by_key(|process| process.pid);
+        processes.sort_by_key(|process| process.created);
         processes
     }
 }
@@ -97,7 +97,8 @@ pub(crate) fn run(program: &Path, arguments: &[&str], directory: &Path, node: Op
 }
 
 pub(crate) struct Process {
-    pub(crate) pid: u64,
+    /// Creation of the segment, ticks.
+    pub(crate) created: u64,
     /// Records of all threads, lane by lane.
     pub(crate) records: Vec<Record>,
 }
@@ -158,7 +159,7 @@ fn read_segment(bytes: &[u8]) -> Process {
         }
         assert_eq!(at, end);
     }
-    Process { pid: word_at(bytes, header::PID), records }
+    Process { created: word_at(bytes, header::CREATED_TICKS), records }
 }
 
 fn decode_record(first: &event::Slot, rest: &[u8]) -> Record {

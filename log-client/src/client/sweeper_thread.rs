@@ -29,8 +29,18 @@ struct StopRequest {
     /// The remaining records are left to the next log-client.
     handed_over: AtomicBool,
     until: OnceLock<Instant>,
-    switch: Mutex<Option<Switch>>,
+    switch: Mutex<SwitchRequest>,
     switch_wanted: AtomicBool,
+}
+
+/// Request to change the log-server.
+#[derive(Debug, Default)]
+enum SwitchRequest {
+    #[default]
+    None,
+    Wanted(Box<Switch>),
+    /// The sweeper stops, and takes no more requests.
+    Closed,
 }
 
 /// Request to continue at another log-server.
@@ -85,6 +95,25 @@ fn cannot_switch(reason: &'static str) -> Error {
 }
 
 impl StopRequest {
+    /// Requests a switch, unless the sweeper stops: then it is dropped.
+    fn request_switch(&self, switch: Switch) {
+        let mut request = self.switch.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*request, SwitchRequest::Closed) {
+            *request = SwitchRequest::Wanted(Box::new(switch));
+            self.switch_wanted.store(true, Relaxed);
+        }
+    }
+
+    /// Takes the requested switch. Takes none, and no later one, if `close` is true.
+    fn take_switch(&self, close: bool) -> Option<Switch> {
+        self.switch_wanted.store(false, Relaxed);
+        let next = if close { SwitchRequest::Closed } else { SwitchRequest::None };
+        match std::mem::replace(&mut *self.switch.lock().unwrap_or_else(PoisonError::into_inner), next) {
+            SwitchRequest::Wanted(switch) if !close => Some(*switch),
+            _ => None,
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.abandoned.load(Relaxed) || self.until.get().is_some_and(|until| Instant::now() >= *until)
     }
@@ -221,8 +250,7 @@ impl Switcher {
         commit: Box<dyn FnOnce() -> Result<(), Error> + Send>,
     ) -> Result<(), Error> {
         let (done, result) = oneshot::channel();
-        *self.stop.switch.lock().unwrap_or_else(PoisonError::into_inner) = Some(Switch { to, commit, done });
-        self.stop.switch_wanted.store(true, Relaxed);
+        self.stop.request_switch(Switch { to, commit, done });
         self.control.interrupt_sleep();
         result.await.unwrap_or_else(|_| Err(cannot_switch("the log-client stops")))
     }
@@ -248,13 +276,12 @@ fn sweep(
     };
     loop {
         sweeper.run(&mut outbox, &|| wanted() || stop.switch_wanted.load(Relaxed));
-        stop.switch_wanted.store(false, Relaxed);
-        let switch = stop.switch.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if wanted() {
-            break;
-        }
-        if let Some(switch) = switch {
+        let stops = wanted();
+        if let Some(switch) = stop.take_switch(stops) {
             outbox = switch.perform(&mut sweeper, outbox);
+        }
+        if stops {
+            break;
         }
     }
     if stop.handed_over.load(Relaxed) {
@@ -268,4 +295,33 @@ fn sweep(
 
 fn thread_died() -> Error {
     Error::system("the sweeper's thread", std::io::Error::other("it panicked"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::SpoolFull;
+    use crate::spool::Spool;
+
+    /// Otherwise a stop during a change of the log-server would last as long as `stop` allows.
+    #[tokio::test]
+    async fn change_of_the_log_server_fails_once_the_sweeper_stops() {
+        let dir = tempfile::tempdir().unwrap();
+        let stop = StopRequest::default();
+        let request = |name: &str| {
+            let spool = Spool::open(&dir.path().join(name), 16 << 20, SpoolFull::KeepOldest, "test", 1);
+            let (done, result) = oneshot::channel();
+            let to = Writer::new(Arc::new(spool.unwrap().0), None);
+            stop.request_switch(Switch { to, commit: Box::new(|| Ok(())), done });
+            result
+        };
+        let first = request("first");
+        assert!(stop.take_switch(false).is_some());
+        first.await.unwrap_err();
+        let pending = request("second");
+        assert!(stop.take_switch(true).is_none());
+        pending.await.unwrap_err();
+        request("third").await.unwrap_err();
+        assert!(!stop.switch_wanted.load(Relaxed));
+    }
 }

@@ -207,7 +207,9 @@ impl Assignment {
         let number = from.number + 1;
         match self.try_switch(server, number).await {
             Err(error) => {
-                tracing::error!(server, %error, "cannot change the log-server");
+                if !self.switcher.is_stopping() {
+                    tracing::error!(server, %error, "cannot change the log-server");
+                }
                 self.set.dirs.discard(number);
             }
             Ok(()) => {

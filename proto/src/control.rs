@@ -328,7 +328,11 @@ impl Settings {
             (self.cpu_time, filter::CPU_TIME),
             (self.doorbell, filter::DOORBELL),
         ];
-        let filter = filter.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum();
+        let filter: u64 = filter.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum();
+        // A request is recorded if its operation is in `OPS` or if there is a filter. So the one is
+        // stored before the other ends.
+        let set_filter = (filter != 0).then_some((word::FILTER, filter));
+        let clear_filter = (filter == 0).then_some((word::FILTER, 0));
         let words = [
             (word::LAYERS, self.layers),
             (word::WAIT_NS, self.wait_ns),
@@ -339,7 +343,6 @@ impl Settings {
             (word::MIN_TSC, self.min_ticks(tsc_hz)),
             (word::MIN_NS, self.min_duration_ns),
             (word::SAMPLE, sample),
-            (word::FILTER, filter),
             (word::FLIGHT_RECORDER, u64::from(self.flight_recorder)),
             (word::ENABLED, u64::from(self.enabled)),
         ];
@@ -354,7 +357,9 @@ impl Settings {
             .chain([(word::WHEN_FULL, self.when_full as u64)])
             .chain(words)
             .chain(chosen)
+            .chain(set_filter)
             .chain(ops)
+            .chain(clear_filter)
     }
 
     /// Returns the words of an exception, without its kind and key, as byte offsets in the entry

@@ -166,7 +166,9 @@ impl Control {
     }
 
     /// True if requests of this operation are recorded now, either all or those that pass the
-    /// filter.
+    /// filter. The words that it reads do not change when the doorbell does: then
+    /// [`records`](Self::records) and [`has_filter`](Self::has_filter) change one after the other,
+    /// and for a moment both are false.
     pub(crate) fn wants(&self, op: Op) -> bool {
         if self.records(op) {
             return true;
@@ -174,12 +176,23 @@ impl Control {
         if let Some(at) = self.exception() {
             let (chosen, bit) = exception_bit(op);
             let layer = self.get(at + exception::LAYERS) >> (op.layer % OPS_LAYERS as u8) & 1 != 0;
-            return self.has_filter() && layer && self.get(at + chosen) >> bit & 1 != 0;
+            return self.is_on() && layer && self.get(at + chosen) >> bit & 1 != 0;
         }
+        self.is_on() && self.is_chosen(op)
+    }
+
+    /// True if the settings of the node include this operation, whether tracing is on or not.
+    #[inline(always)]
+    fn is_chosen(&self, op: Op) -> bool {
         let (at, bit) = op_bit(op);
-        let chosen = || self.get(at - word::OPS + word::CHOSEN) >> bit & 1 != 0;
-        let layer = || self.get(word::LAYERS) >> (op.layer % OPS_LAYERS as u8) & 1 != 0;
-        self.has_filter() && layer() && chosen()
+        self.get(word::LAYERS) >> (op.layer % OPS_LAYERS as u8) & 1 != 0
+            && self.get(at - word::OPS + word::CHOSEN) >> bit & 1 != 0
+    }
+
+    /// False if [`wants`](Self::wants) is false and no exceptions have to be searched for that.
+    #[inline(always)]
+    pub(crate) fn may_want(&self, op: Op) -> bool {
+        self.records(op) || self.is_on() && (self.get(word::EXCEPTED) != 0 || self.is_chosen(op))
     }
 
     /// True if the log-client has ended in an orderly way.
@@ -192,7 +205,7 @@ impl Control {
     /// running.
     #[inline(always)]
     pub(crate) fn ignores(&self, op: Op) -> bool {
-        !self.records(op) && !self.has_filter() && !self.is_closed()
+        !self.may_want(op) && !self.is_closed()
     }
 
     /// True if tracing is switched off without exceptions, by a log-client that is still running.
@@ -306,6 +319,51 @@ impl Control {
             // - shared access only: both are atomics.
             let futex = unsafe { &*std::ptr::from_ref(sleeping).cast::<AtomicU32>() };
             let _ = rustix::thread::futex::wake(futex, rustix::thread::futex::Flags::empty(), 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use miot_proto::control::Settings;
+    use miot_proto::op::posix;
+
+    /// At each moment of a change by the log-client.
+    #[test]
+    fn requests_are_wanted_while_the_doorbell_changes() {
+        let page = Control(std::array::from_fn(|_| AtomicU64::new(0)));
+        let plain = &Settings::default();
+        let doorbell = &Settings { doorbell: true, ..plain.clone() };
+        let filter = &Settings { min_duration_ns: 1000, ..plain.clone() };
+        let off = &Settings { enabled: false, ..plain.clone() };
+        let store = |settings: &Settings, check: &dyn Fn()| {
+            for (at, value) in settings.words(1 << 30) {
+                page.0[at / 8].store(value, Relaxed);
+                check();
+            }
+        };
+        store(plain, &|| ());
+        let wanted = || assert!(page.wants(posix::PWRITE) && page.may_want(posix::PWRITE));
+        for settings in [doorbell, plain, doorbell, filter, doorbell, plain, filter, plain] {
+            store(settings, &wanted);
+            assert_eq!(page.has_filter(), settings.doorbell || settings.min_duration_ns > 0);
+        }
+        store(off, &|| ());
+        assert!(!page.wants(posix::PWRITE) && !page.may_want(posix::PWRITE) && page.ignores(posix::PWRITE));
+    }
+
+    /// By a program with the library of an earlier version, which looks at these two words.
+    #[test]
+    fn filter_and_operations_overlap_while_the_doorbell_changes() {
+        let page = Control(std::array::from_fn(|_| AtomicU64::new(0)));
+        let plain = Settings::default();
+        plain.words(1 << 30).for_each(|(at, value)| page.0[at / 8].store(value, Relaxed));
+        for settings in [Settings { doorbell: true, ..plain.clone() }, plain] {
+            for (at, value) in settings.words(1 << 30) {
+                page.0[at / 8].store(value, Relaxed);
+                assert!(page.records(posix::PWRITE) || page.has_filter(), "{at}");
+            }
         }
     }
 }

@@ -282,7 +282,7 @@ impl Thread {
             // - a pointer to a live page: a thread with a lane has attached to a control page, and
             //   control pages are never unmapped.
             let control = unsafe { &*self.control };
-            if control.records(op) || control.has_filter() {
+            if control.may_want(op) {
                 return false;
             }
             if !control.is_closed() {

@@ -137,7 +137,6 @@ def test_trace_in_an_object_store(store, directory, tmp_path, monkeypatch):
     assert trace.events().to_arrow().equals(local.events().to_arrow())
     assert list(trace.stat("file")) == list(local.stat("file"))
     assert "s3://traces/runs" in repr(trace) and trace.lossless
-    assert run("miot", "fsck", trace.dir).startswith("good")
     copy = trace.dir
     assert copy.startswith(str(tmp_path))
     del trace

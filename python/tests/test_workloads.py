@@ -242,7 +242,10 @@ def test_checkpoints_are_listed_with_their_files(tmp_path):
             assert (row["files"], row["tasks"], row["writers"], row["blocked"]) == (2, 1, 1, 1.0)
     # The same figures in the tool and in the report.
     printed = json.loads(run("miot", "stat", tmp_path / "trace", "--by", "checkpoint", "--format", "json"))
-    assert printed["rows"] == [dict(row) for row in table]
+    # Bandwidths may differ in their last digit, because one of them was a text.
+    for row, known in zip(printed["rows"], map(dict, table), strict=True):
+        assert row.pop("bandwidth") == pytest.approx(known.pop("bandwidth"), rel=1e-12)
+        assert row == known
     assert run("miot", "stat", tmp_path / "trace", "--by", "checkpoint", "--format", "csv").count("\n") == 7
     run("miot", "report", tmp_path / "trace", "-o", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()

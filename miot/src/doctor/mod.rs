@@ -82,7 +82,7 @@ fn examine(arguments: &Arguments) -> CheckReport {
     library::examine(&mut report);
     versions::examine(&config, &mut report);
     let tls = certificates::examine(&config, &mut report);
-    if let Ok(Some(broker)) = config.broker() {
+    if let Some(broker) = config.broker() {
         #[cfg(feature = "broker")]
         broker::examine("log-client", &broker, Some(&config.node), &mut report);
         // Without the feature, the configuration was a problem already.

@@ -34,7 +34,7 @@ pub(super) fn examine(file: Option<&Path>, report: &mut CheckReport) {
     folder("trace", &config.trace, config.user.as_deref(), wanted, report);
     uploads(&config, report);
     #[cfg(feature = "broker")]
-    if let Ok(Some(broker)) = config.broker() {
+    if let Some(broker) = config.broker() {
         super::broker::examine("log-server", &broker, None, report);
     }
     certificates(&config, report);

@@ -1,52 +1,32 @@
 //! `miot stat DIR --by checkpoint`: checkpoints and their files.
 
-use crate::output::Out;
+use super::regions::TextTable;
 use crate::source::{Progress, Source};
 use crate::summary::bytes;
 use miot_trace_events::Format;
-use miot_trace_events::print::records;
-use miot_trace_events::text::{duration, printable, table};
+use miot_trace_events::text::{duration, printable};
 use miot_trace_results::regions::{self, CheckpointRow};
-use miot_trace_results::show::AnalysisOutput;
-use miot_trace_results::stat;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 pub(super) fn run(source: &Source, format: Format) -> anyhow::Result<ExitCode> {
     let (reader, progress) = (source.open()?, Progress::default());
     let found = regions::checkpoints(&source.input(&reader, &progress))?;
-    let (missing, unread) = (stat::missing(&reader)?, reader.unread().all());
-    let mut out = Out::new(format == Format::Json);
-    match format {
-        Format::Text => {
-            let header = [
-                "checkpoint",
-                "written",
-                "files",
-                "time",
-                "blocked",
-                "tasks",
-                "writers",
-                "at once",
-                "bandwidth",
-            ];
-            table(&mut out, header.map(str::to_owned), found.rows.iter().map(cells).collect())?;
-            if found.rows.is_empty() {
-                writeln!(out, "no regions of checkpoints: see docs/guide/regions.md")?;
-            }
-            if found.left_out > 0 {
-                writeln!(out, "{} regions were not examined, because there are too many", found.left_out)?;
-            }
-            super::report_unread(&unread, &mut out)?;
-            super::report_lost(missing, &mut out)?;
-        }
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut out, &AnalysisOutput { missing, unread, result: &found })?;
-            writeln!(out)?;
-        }
-        Format::Csv => records(&mut out, Format::Csv, true, &found.rows)?,
-    }
-    Ok(ExitCode::SUCCESS)
+    let text = TextTable {
+        header: [
+            "checkpoint",
+            "written",
+            "files",
+            "time",
+            "blocked",
+            "tasks",
+            "writers",
+            "at once",
+            "bandwidth",
+        ],
+        cells,
+        if_empty: "no regions of checkpoints: see docs/guide/regions.md",
+    };
+    text.print(&reader, &found, &found.rows, found.left_out, format)
 }
 
 /// Returns the cells of a row of the text table.

@@ -9,45 +9,73 @@ use miot_trace_events::text::{duration, printable, table};
 use miot_trace_results::regions::{self, RegionRow};
 use miot_trace_results::show::AnalysisOutput;
 use miot_trace_results::stat;
+use miot_trace_store::Reader;
+use serde::Serialize;
 use std::io::Write as _;
 use std::process::ExitCode;
 
 pub(super) fn run(source: &Source, region: Option<&str>, format: Format) -> anyhow::Result<ExitCode> {
     let (reader, progress) = (source.open()?, Progress::default());
     let found = regions::table(&source.input(&reader, &progress), region)?;
-    let (missing, unread) = (stat::missing(&reader)?, reader.unread().all());
-    let mut out = Out::new(format == Format::Json);
-    match format {
-        Format::Text => {
-            let header = [
-                "region",
-                "layer",
-                "count",
-                "time",
-                "requests",
-                "read",
-                "written",
-                "I/O time",
-                "hidden",
-                "bandwidth",
-            ];
-            table(&mut out, header.map(str::to_owned), found.rows.iter().map(cells).collect())?;
-            if found.rows.is_empty() {
-                writeln!(out, "no regions: see docs/guide/regions.md")?;
+    let text = TextTable {
+        header: [
+            "region",
+            "layer",
+            "count",
+            "time",
+            "requests",
+            "read",
+            "written",
+            "I/O time",
+            "hidden",
+            "bandwidth",
+        ],
+        cells,
+        if_empty: "no regions: see docs/guide/regions.md",
+    };
+    text.print(&reader, &found, &found.rows, found.left_out, format)
+}
+
+/// The text of a result about regions.
+pub(super) struct TextTable<R, const N: usize> {
+    pub(super) header: [&'static str; N],
+    pub(super) cells: fn(&R) -> [String; N],
+    pub(super) if_empty: &'static str,
+}
+
+impl<R: Serialize, const N: usize> TextTable<R, N> {
+    /// Prints `result`, whose rows these are, in any format. `left_out`: number of regions that
+    /// were not examined.
+    pub(super) fn print(
+        self,
+        reader: &Reader,
+        result: &impl Serialize,
+        rows: &[R],
+        left_out: u64,
+        format: Format,
+    ) -> anyhow::Result<ExitCode> {
+        let (missing, unread) = (stat::missing(reader)?, reader.unread().all());
+        let mut out = Out::new(format == Format::Json);
+        match format {
+            Format::Text => {
+                table(&mut out, self.header.map(str::to_owned), rows.iter().map(self.cells).collect())?;
+                if rows.is_empty() {
+                    writeln!(out, "{}", self.if_empty)?;
+                }
+                if left_out > 0 {
+                    writeln!(out, "{left_out} regions were not examined, because there are too many")?;
+                }
+                super::report_unread(&unread, &mut out)?;
+                super::report_lost(missing, &mut out)?;
             }
-            if found.left_out > 0 {
-                writeln!(out, "{} regions were not examined, because there are too many", found.left_out)?;
+            Format::Json => {
+                serde_json::to_writer_pretty(&mut out, &AnalysisOutput { missing, unread, result })?;
+                writeln!(out)?;
             }
-            super::report_unread(&unread, &mut out)?;
-            super::report_lost(missing, &mut out)?;
+            Format::Csv => records(&mut out, Format::Csv, true, rows)?,
         }
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut out, &AnalysisOutput { missing, unread, result: &found })?;
-            writeln!(out)?;
-        }
-        Format::Csv => records(&mut out, Format::Csv, true, &found.rows)?,
+        Ok(ExitCode::SUCCESS)
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn cells(row: &RegionRow) -> [String; 10] {

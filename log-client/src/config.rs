@@ -281,7 +281,7 @@ impl Config {
     }
 
     fn check_connection(&self) -> Result<(), Error> {
-        match self.broker()? {
+        match self.broker() {
             Some(broker) => self.check_broker(&broker)?,
             None => self.check_servers()?,
         }
@@ -293,7 +293,7 @@ impl Config {
     }
 
     fn check_broker(&self, broker: &Broker) -> Result<(), Error> {
-        broker.check()?;
+        broker.check(self.allow_insecure)?;
         broker.up(&self.node)?;
         if !self.servers.is_empty() {
             let reason = "goes with one log-server: remove `servers`, and give each log-server its own `broker_stream`";
@@ -303,15 +303,6 @@ impl Config {
             let reason = "with a broker, `broker_authority`, `broker_certificate` and `broker_key` encrypt the connection: \
                           remove `tls_certificate`, `tls_key` and `tls_authority`";
             return invalid("transport", reason.into());
-        }
-        if let Some(host) = broker.hosts().find(|host| !is_loopback(host)).filter(|_| !broker.is_encrypted())
-            && !self.allow_insecure
-        {
-            let reason = format!(
-                "{host} is another machine, and the connection is not encrypted: use tls:// and `broker_authority`, or set \
-                 `allow_insecure = true` on a trusted network"
-            );
-            return invalid("transport", reason);
         }
         Ok(())
     }
@@ -418,24 +409,17 @@ impl Config {
     }
 
     /// The broker; `None` without one.
-    ///
-    /// # Errors
-    /// [`Error::Setting`] if only one of certificate and key is given.
-    pub fn broker(&self) -> Result<Option<Broker>, Error> {
-        let Some(url) = self.transport.clone() else { return Ok(None) };
-        let certificate = match (self.broker_certificate.clone(), self.broker_key.clone()) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
-            (None, None) => None,
-            _ => return invalid("broker_certificate", "goes with `broker_key`: give both, or none".into()),
-        };
-        Ok(Some(Broker {
-            url,
+    #[must_use]
+    pub fn broker(&self) -> Option<Broker> {
+        Some(Broker {
+            url: self.transport.clone()?,
             stream: self.broker_stream.clone(),
             credentials: self.broker_credentials.clone(),
             authority: self.broker_authority.clone(),
-            certificate,
+            certificate: self.broker_certificate.clone(),
+            key: self.broker_key.clone(),
             window: self.broker_window,
-        }))
+        })
     }
 
     /// The TLS files; `None` without TLS.

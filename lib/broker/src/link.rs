@@ -137,7 +137,7 @@ fn options(settings: &Settings) -> Result<ConnectOptions, Error> {
     if let Some(authority) = &settings.authority {
         options = options.add_root_certificates(authority.clone());
     }
-    if let Some((certificate, key)) = &settings.certificate {
+    if let (Some(certificate), Some(key)) = (&settings.certificate, &settings.key) {
         options = options.add_client_certificate(certificate.clone(), key.clone());
     }
     Ok(options.require_tls(settings.is_encrypted()))

@@ -2,6 +2,7 @@
 
 use crate::credentials::Credentials;
 use crate::error::Error;
+use miot_tls::is_loopback;
 use std::path::PathBuf;
 
 /// Maximum length of the name of a stream, bytes.
@@ -25,8 +26,10 @@ pub struct Settings {
     /// Certificates of the authorities that may sign the broker's certificate, a PEM file. `None`:
     /// those of the system. If it is given, the connection is encrypted.
     pub authority: Option<PathBuf>,
-    /// Certificate of this program for the broker and its key, PEM files.
-    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Certificate of this program for the broker, a PEM file.
+    pub certificate: Option<PathBuf>,
+    /// Key of the certificate, a PEM file.
+    pub key: Option<PathBuf>,
     /// Maximum bytes of one node that wait in the broker.
     pub window: u64,
 }
@@ -46,7 +49,7 @@ impl Settings {
     }
 
     /// Hosts of the addresses.
-    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+    fn hosts(&self) -> impl Iterator<Item = &str> {
         let without_scheme = |address: &'_ str| address.find("://").map_or(0, |at| at + 3);
         self.addresses().map(move |address| {
             let rest = &address[without_scheme(address)..];
@@ -54,7 +57,8 @@ impl Settings {
         })
     }
 
-    /// Checks addresses, names and the content of the file of credentials. The file holds
+    /// Checks addresses, names, encryption and the content of the file of credentials. A broker on
+    /// another machine requires encryption, or `allow_insecure`. The file holds
     ///
     /// * the text of a `.creds` file, as `nsc` makes it; or
     /// * a seed of an nkey, which begins with `SU`; or
@@ -62,7 +66,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`Error::Setting`], [`Error::Read`].
-    pub fn check(&self) -> Result<(), Error> {
+    pub fn check(&self, allow_insecure: bool) -> Result<(), Error> {
         let fail = |key, reason: String| Err(Error::Setting { key, reason });
         for address in self.addresses() {
             let rest = address.strip_prefix("nats://").or(address.strip_prefix("tls://"));
@@ -85,6 +89,17 @@ impl Settings {
                     format!("expected nats://host:port, e.g. nats://broker:4222, found `{address}`"),
                 );
             }
+        }
+        if self.certificate.is_some() != self.key.is_some() {
+            return fail("broker_certificate", "goes with `broker_key`: give both, or none".into());
+        }
+        let other = self.hosts().find(|host| !is_loopback(host));
+        if let Some(host) = other.filter(|_| !self.is_encrypted() && !allow_insecure) {
+            let reason = format!(
+                "{host} is another machine, and the connection is not encrypted: use tls:// and `broker_authority`, or set \
+                 `allow_insecure = true` on a trusted network"
+            );
+            return fail("transport", reason);
         }
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if self.stream.is_empty() || self.stream.len() > MAX_STREAM || !self.stream.chars().all(is_name) {
@@ -184,6 +199,7 @@ mod tests {
             credentials: None,
             authority: None,
             certificate: None,
+            key: None,
             window: 64 << 20,
         }
     }
@@ -203,19 +219,23 @@ mod tests {
     #[test]
     fn invalid_settings_are_refused_without_their_secrets() {
         let refused = |settings: Settings| {
-            let error = settings.check().unwrap_err().to_string();
+            let error = settings.check(false).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
             error
         };
         assert!(refused(settings("broker:4222")).contains("nats://host:port"));
         assert!(refused(settings("nats://u:secret@broker:4222")).contains("broker_credentials"));
         assert!(refused(settings("http://u:secret@broker:4222")).contains("transport"));
-        assert!(refused(settings("nats://a:4222,nats://b")).contains("nats://b"));
+        assert!(refused(settings("nats://localhost:4222,nats://b")).contains("nats://b"));
         assert!(
-            refused(Settings { stream: "a.b".into(), ..settings("nats://a:1") }).contains("broker_stream")
+            refused(Settings { stream: "a.b".into(), ..settings("nats://localhost:1") })
+                .contains("broker_stream")
         );
-        assert!(refused(Settings { window: 1, ..settings("nats://a:1") }).contains("broker_window"));
-        let missing = Settings { credentials: Some("/nowhere".into()), ..settings("nats://a:1") };
+        assert!(refused(Settings { window: 1, ..settings("nats://localhost:1") }).contains("broker_window"));
+        let half = Settings { key: Some("key.pem".into()), ..settings("nats://localhost:1") };
+        assert!(refused(half).contains("broker_certificate"));
+        assert!(refused(settings("nats://a:1")).contains("a is another machine"));
+        let missing = Settings { credentials: Some("/nowhere".into()), ..settings("nats://localhost:1") };
         assert!(refused(missing).contains("broker_credentials"));
         assert_eq!(settings("nats://a:1, tls://[::1]:2").hosts().collect::<Vec<_>>(), ["a", "[::1]"]);
     }

@@ -1,6 +1,5 @@
 //! Connections of nodes through a broker.
 
-use crate::error::Error;
 use crate::session::Peer;
 use crate::shared::Shared;
 use tokio::io::DuplexStream;
@@ -13,20 +12,13 @@ pub(super) struct BrokerListener {
 }
 
 impl BrokerListener {
-    /// Connects in the background, and again whenever the connection ends.
-    ///
-    /// # Errors
-    /// [`Error::Config`].
-    pub(super) fn start(shared: &Shared) -> Result<BrokerListener, Error> {
-        let broker = shared.config.broker()?;
-        #[cfg(feature = "broker")]
-        return Ok(BrokerListener { running: broker.map(|broker| running::Running::start(broker, shared)) });
-        #[cfg(not(feature = "broker"))]
-        match broker {
-            Some(broker) => {
-                Err(broker.check().err().map_or_else(|| Error::Config("transport".into()), Error::from))
-            }
-            None => Ok(BrokerListener {}),
+    /// Connects in the background, and again whenever the connection ends. Without the feature
+    /// `broker` the configuration was refused if it names one.
+    #[cfg_attr(not(feature = "broker"), expect(unused_variables, reason = "there is no broker"))]
+    pub(super) fn start(shared: &Shared) -> BrokerListener {
+        BrokerListener {
+            #[cfg(feature = "broker")]
+            running: shared.config.broker().map(|broker| running::Running::start(broker, shared)),
         }
     }
 

@@ -184,7 +184,7 @@ impl LogServer {
         let (reading, mut all_read) = mpsc::channel(1);
         let mut sessions = JoinSet::new();
         // Lives until the sessions have sent their last acknowledgments.
-        let mut broker = BrokerListener::start(&shared)?;
+        let mut broker = BrokerListener::start(&shared);
         let shutdown_of = Shutdown { stop: stopped, reading };
         let accept = accept(listener, &mut broker, &shared, &mut sessions, shutdown_of);
         tokio::select! {

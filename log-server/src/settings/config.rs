@@ -237,7 +237,9 @@ impl Config {
             let checked = miot_daemon::http::check(http, Some(self.tls()?.is_some()), self.allow_insecure);
             checked.map_err(|error| Error::Config(format!("http: {error}")))?;
         }
-        self.check_broker()?;
+        if let Some(broker) = self.broker() {
+            broker.check(self.allow_insecure)?;
+        }
         if self.partition > MAX_PARTITION {
             return fail(format!("partition: {} is too much, at most {MAX_PARTITION}", self.partition));
         }
@@ -292,40 +294,18 @@ impl Config {
         Ok(())
     }
 
-    fn check_broker(&self) -> Result<(), Error> {
-        let Some(broker) = self.broker()? else { return Ok(()) };
-        broker.check()?;
-        match broker.hosts().find(|host| !is_loopback(host)) {
-            Some(host) if !broker.is_encrypted() && !self.allow_insecure => Err(Error::Config(format!(
-                "transport: {host} is another machine, and the connection is not encrypted: use tls:// and \
-                 `broker_authority`, or set `allow_insecure = true` on a trusted network"
-            ))),
-            _ => Ok(()),
-        }
-    }
-
     /// The broker; `None` without one.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if only one of certificate and key is given.
-    pub fn broker(&self) -> Result<Option<miot_broker::Settings>, Error> {
-        let Some(url) = self.transport.clone() else { return Ok(None) };
-        let certificate = match (self.broker_certificate.clone(), self.broker_key.clone()) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
-            (None, None) => None,
-            _ => {
-                let reason = "`broker_certificate` and `broker_key` go together: give both, or none";
-                return Err(Error::Config(reason.into()));
-            }
-        };
-        Ok(Some(miot_broker::Settings {
-            url,
+    #[must_use]
+    pub fn broker(&self) -> Option<miot_broker::Settings> {
+        Some(miot_broker::Settings {
+            url: self.transport.clone()?,
             stream: self.broker_stream.clone(),
             credentials: self.broker_credentials.clone(),
             authority: self.broker_authority.clone(),
-            certificate,
+            certificate: self.broker_certificate.clone(),
+            key: self.broker_key.clone(),
             window: miot_broker::MIN_WINDOW,
-        }))
+        })
     }
 
     /// Returns all keys and values in the format of a configuration file.

@@ -198,21 +198,28 @@ pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut
 
 /// Returns the loader's `dlsym`. Tools that rewrite the call tables of libraries (GOTCHA, on which
 /// DFTracer and Caliper are built) replace `dlsym` by a function of theirs, which takes its own
-/// place for that of the caller: it would find this library's hook as the next function.
-#[cold]
+/// place for that of the caller: it would find this library's hook as the next function. Found once:
+/// a starting program looks up some functions.
+#[inline(never)]
+#[unsafe(link_section = ".text.startup")]
 pub(crate) fn loader_dlsym() -> Dlsym {
+    static FOUND: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    let mut at = FOUND.load(Relaxed);
     #[cfg(target_env = "gnu")]
     for version in [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"] {
-        // SAFETY:
-        // - Both names are NUL-terminated strings.
-        let at = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, c"dlsym".as_ptr(), version.as_ptr()) };
-        if !at.is_null() {
-            // SAFETY: the conversion requires
-            // - a function of this type: the C library's `dlsym`.
-            return unsafe { std::mem::transmute::<*mut c_void, Dlsym>(at) };
+        if at.is_null() {
+            // SAFETY:
+            // - Both names are NUL-terminated strings.
+            at = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, c"dlsym".as_ptr(), version.as_ptr()) };
+            FOUND.store(at, Relaxed);
         }
     }
-    libc::dlsym
+    if at.is_null() {
+        return libc::dlsym;
+    }
+    // SAFETY: the conversion requires
+    // - a function of this type: the C library's `dlsym`.
+    unsafe { std::mem::transmute::<*mut c_void, Dlsym>(at) }
 }
 
 /// Returns the function in a library that was loaded with `dlopen` or as a dependency of such a

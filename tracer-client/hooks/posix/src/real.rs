@@ -198,8 +198,8 @@ pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut
 
 /// Returns the loader's `dlsym`. Tools that rewrite the call tables of libraries (GOTCHA, on which
 /// DFTracer and Caliper are built) replace `dlsym` by a function of theirs, which takes its own
-/// place for that of the caller: it would find this library's hook as the next function. Found once:
-/// a starting program looks up some functions.
+/// place for that of the caller: it would find this library's hook as the next function. The result
+/// is kept, because a starting program looks up several functions.
 #[inline(never)]
 #[unsafe(link_section = ".text.startup")]
 pub(crate) fn loader_dlsym() -> Dlsym {

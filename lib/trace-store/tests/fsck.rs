@@ -14,7 +14,7 @@ fn checked(
     second: &[Ev],
     more: impl FnOnce(&mut Writer),
 ) -> (tempfile::TempDir, PathBuf, CheckReport) {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let dir = temp.path().join("trace");
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     sides(&mut writer);
@@ -144,7 +144,7 @@ fn damaged_and_missing_files_are_detected() {
 
 #[test]
 fn damaged_message_of_the_live_part_is_detected() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let dir = temp.path().join("trace");
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     sides(&mut writer);
@@ -249,7 +249,7 @@ fn repaired_trace(dir: &Path, what: &str) -> RepairOutcome {
 
 #[test]
 fn valid_trace_and_trace_in_use_are_not_repaired() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let dir = temp.path().join("trace");
     damageable(&dir);
     let before: Vec<_> = all_files(&dir).iter().map(|file| std::fs::read(file).unwrap()).collect();
@@ -262,7 +262,7 @@ fn valid_trace_and_trace_in_use_are_not_repaired() {
 
 #[test]
 fn damaged_events_become_losses_and_the_rest_is_kept() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let (good, dir) = (temp.path().join("good"), temp.path().join("trace"));
     damageable(&good);
     let name = "events/part-000001.parquet";
@@ -290,7 +290,7 @@ fn damaged_events_become_losses_and_the_rest_is_kept() {
 
 #[test]
 fn damaged_part_is_restored_from_its_live_files() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let (live, dir) = (temp.path().join("live"), temp.path().join("trace"));
     let mut writer = Writer::create(&live, Options::default()).unwrap();
     sides(&mut writer);
@@ -311,7 +311,7 @@ fn damaged_part_is_restored_from_its_live_files() {
 
 #[test]
 fn manifest_is_rewritten_only_for_a_trace() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let dir = temp.path().join("trace");
     damageable(&dir);
     let manifest = dir.join("miot-trace.json");
@@ -337,7 +337,7 @@ fn repair_keeps_every_readable_row() {
     eprintln!("MIOT_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut below = |n: usize| random.usize(..n);
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let (good, dir) = (temp.path().join("good"), temp.path().join("trace"));
     damageable(&good);
     let files = all_files(&good);
@@ -374,7 +374,7 @@ fn repair_keeps_every_readable_row() {
 
 /// Repairs a copy of a trace.
 fn repair_of_copy(dir: &Path) -> Result<RepairOutcome, Error> {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     copy(dir, &temp.path().join("copy"));
     repair(temp.path().join("copy"))
 }

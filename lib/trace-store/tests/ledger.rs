@@ -124,7 +124,7 @@ fn conserved(dir: &Path, what: &str) -> u64 {
 }
 
 fn fresh() -> (tempfile::TempDir, PathBuf) {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let dir = temp.path().join("trace");
     write(&dir);
     let report = check(&dir);
@@ -345,7 +345,7 @@ fn writer_detects_that_its_files_are_removed() {
 /// A full buffer is committed by `append`, but not between a path record and the events before it.
 #[test]
 fn ledger_does_not_count_events_that_were_not_appended() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let dir = temp.path().join("trace");
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     sides(&mut writer);
@@ -365,7 +365,7 @@ fn ledger_does_not_count_events_that_were_not_appended() {
 
 #[test]
 fn ledger_stays_small_and_is_updated() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let dir = temp.path().join("trace");
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     sides(&mut writer);

@@ -14,6 +14,12 @@ use miot_trace_store::{Reader, Table, Writer, schema};
 use std::path::Path;
 use std::sync::Arc;
 
+/// Creates a directory in memory, for tests with thousands of traces. On a disk they would wait for
+/// its syncs most of the time.
+pub fn dir_in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
+}
+
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ev {

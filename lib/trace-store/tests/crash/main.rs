@@ -84,7 +84,7 @@ fn survives_from(dir: &Path, from: u64, committed: u64, most: u64, all: u64, go_
 
 #[test]
 fn live_part_torn_at_any_byte_is_continued() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let (dir, torn) = (temp.path().join("trace"), temp.path().join("torn"));
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     let ledger = || fs::read(dir.join(LEDGER)).unwrap();
@@ -127,7 +127,7 @@ fn live_part_torn_at_any_byte_is_continued() {
 #[test]
 fn garbage_after_the_last_commit_is_truncated() {
     // After a power loss a file may be longer than its data, with zeros or old content.
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let (dir, torn) = (temp.path().join("trace"), temp.path().join("torn"));
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     sides(&mut writer);
@@ -162,7 +162,7 @@ fn garbage_after_the_last_commit_is_truncated() {
 
 #[test]
 fn seal_interrupted_between_any_two_steps_is_completed() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let (dir, done, state) = (temp.path().join("live"), temp.path().join("done"), temp.path().join("state"));
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     sides(&mut writer);

@@ -66,7 +66,7 @@ fn keep(count: u64) -> Options {
 
 #[test]
 fn oldest_parts_are_removed_and_the_trace_stays_valid() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let dir = temp.path().join("trace");
     let mut writer = parts(&dir, 10, Options::default());
     let each = bytes(&dir, 5);
@@ -118,7 +118,7 @@ fn oldest_parts_are_removed_and_the_trace_stays_valid() {
 
 #[test]
 fn newest_part_is_kept_and_old_ones_are_removed_by_age() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let dir = temp.path().join("trace");
     let mut writer = parts(&dir, 3, Options { keep_bytes: Some(1), ..Options::default() });
     assert_eq!(removed(&mut writer).parts, 2);
@@ -143,7 +143,7 @@ fn newest_part_is_kept_and_old_ones_are_removed_by_age() {
 
 #[test]
 fn unneeded_rows_are_not_carried_over() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let dir = temp.path().join("trace");
     let mut writer = Writer::create(&dir, Options { keep_bytes: Some(1), ..Options::default() }).unwrap();
     writer.append(Table::Processes, &processes(&[1, 2, 3])).unwrap();
@@ -215,7 +215,7 @@ fn samples(dir: &Path) -> Vec<(u64, String, String)> {
 /// over repeatedly.
 #[test]
 fn last_device_samples_are_carried_over_repeatedly() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let dir = temp.path().join("trace");
     let mut writer = Writer::create(&dir, Options { keep_bytes: Some(1), ..Options::default() }).unwrap();
     sides(&mut writer);
@@ -267,7 +267,7 @@ fn last_device_samples_are_carried_over_repeatedly() {
 
 #[test]
 fn retention_interrupted_between_any_two_steps_is_consistent() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let (before, after, state) =
         (temp.path().join("before"), temp.path().join("after"), temp.path().join("state"));
     drop(parts(&before, 5, Options::default()));
@@ -332,7 +332,7 @@ fn retention_interrupted_between_any_two_steps_is_consistent() {
 
 #[test]
 fn readers_overtaken_by_retention_continue() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = dir_in_memory();
     let dir = temp.path().join("trace");
     drop(parts(&dir, 8, Options::default()));
     let slow = Reader::open(&dir).unwrap();

@@ -89,7 +89,7 @@ if [ $# = 0 ]; then
 
     step "threads and memory under the compiler's sanitizers"
     tests/sanitizers.sh
-    discard target/fuzz target/thread
+    discard target/fuzz
 
     step "licences, bans, sources of the dependencies"
     if command -v cargo-deny > /dev/null; then

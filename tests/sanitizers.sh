@@ -12,8 +12,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 chosen=${1:-all}
-# Every compiler has the sanitizers, behind a switch for unstable features.
-export RUSTC_BOOTSTRAP=1
+# Every compiler has the sanitizers, behind a switch for unstable features. Both share one folder,
+# because build scripts and procedural macros are the same.
+export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target/fuzz
 
 run_tests() {
     cargo test --quiet --locked --profile fuzz --target x86_64-unknown-linux-gnu \
@@ -22,14 +23,13 @@ run_tests() {
 
 if [ "$chosen" != address ]; then
     echo "sanitizers: thread"
-    CARGO_TARGET_DIR=target/thread RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+    RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
         TSAN_OPTIONS="suppressions=$PWD/tests/tsan.txt" run_tests
 fi
 
 if [ "$chosen" != thread ]; then
     echo "sanitizers: address"
     # With the flags of tests/fuzz.sh, to reuse most of its build.
-    CARGO_TARGET_DIR=target/fuzz \
-        RUSTFLAGS="--cfg fuzzing -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer" \
+    RUSTFLAGS="--cfg fuzzing -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer" \
         run_tests --test delivery
 fi

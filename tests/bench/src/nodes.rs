@@ -18,8 +18,23 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Instant;
 
-/// Number of nodes, and events in one of their batches: with more nodes each batch is smaller.
-const LOADS: [(u64, u64); 3] = [(1, 4096), (16, 1024), (256, 256)];
+/// A number of nodes, and what they send.
+#[derive(Clone, Copy)]
+struct Load {
+    nodes: u64,
+    /// Events in a batch: with more nodes each batch is smaller.
+    rows: u64,
+    /// Length of the run, in runs of the other loads.
+    length: u64,
+}
+
+/// The last load shows what remains of the costs of 256 connections in a longer run.
+const LOADS: [Load; 4] = [
+    Load { nodes: 1, rows: 4096, length: 1 },
+    Load { nodes: 16, rows: 1024, length: 1 },
+    Load { nodes: 256, rows: 256, length: 1 },
+    Load { nodes: 256, rows: 256, length: 4 },
+];
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let events = bench.pick(4_000_000, 1_000_000, 20_000);
@@ -42,9 +57,9 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         let loads =
             [Pattern::Sequential, Pattern::Mixed].into_iter().flat_map(|p| LOADS.map(|load| (p, load)));
         let others = [Pattern::Ior, Pattern::Metadata].map(|pattern| (pattern, LOADS[1]));
-        for (pattern, (nodes, rows_per_batch)) in loads.chain(others) {
-            let batches = (events / nodes / rows_per_batch).max(1);
-            let plan = Plan { pattern, nodes, streams: 1, rows: rows_per_batch, batches };
+        for (pattern, Load { nodes, rows: per_batch, length }) in loads.chain(others) {
+            let batches = (events * length / nodes / per_batch).max(1);
+            let plan = Plan { pattern, nodes, streams: 1, rows: per_batch, batches };
             rows.push(measure(bench, plan, round)?);
         }
     }
@@ -100,17 +115,18 @@ fn measure(bench: &Bench, plan: Plan, round: usize) -> Result<Value> {
 
 pub(crate) fn table(results: &Value) -> String {
     let mut text = String::from(
-        "| | nodes | M events/s, durable | M events/s, sealed | log-server, ns | nodes played, ns | bytes on the wire | live | sealed |\n\
-         |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+        "| | nodes | M events | M events/s, durable | M events/s, sealed | log-server, ns | nodes played, ns | bytes on the wire | live | sealed |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
-    for (pattern, nodes, runs) in groups(results) {
+    for Runs { pattern, nodes, events, runs } in groups(results) {
         let median =
             |key: &str| json!(Summary::of(runs.iter().filter_map(|run| run[key].as_f64()).collect()).median);
         let millions =
             |key: &str| median(key).as_f64().map_or("–".into(), |rate| format!("{:.2}", rate / 1e6));
         let _ = writeln!(
             text,
-            "| {pattern} | {nodes} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {pattern} | {nodes} | {:.0} | {} | {} | {} | {} | {} | {} | {} |",
+            events as f64 / 1e6,
             millions("durable_per_s"),
             millions("sealed_per_s"),
             number(&median("server_ns"), 0),
@@ -123,15 +139,35 @@ pub(crate) fn table(results: &Value) -> String {
     text
 }
 
-/// Runs of each load, in order of appearance.
-fn groups(results: &Value) -> Vec<(&str, u64, Vec<&Value>)> {
-    let mut groups: Vec<(&str, u64, Vec<&Value>)> = Vec::new();
+/// Runs of one load.
+struct Runs<'a> {
+    pattern: &'a str,
+    nodes: u64,
+    events: u64,
+    runs: Vec<&'a Value>,
+}
+
+/// Returns the runs of each load, in order of appearance.
+fn groups(results: &Value) -> Vec<Runs<'_>> {
+    let mut groups: Vec<Runs<'_>> = Vec::new();
     for run in results.as_array().into_iter().flatten() {
-        let (Some(pattern), Some(nodes)) = (run["pattern"].as_str(), run["nodes"].as_u64()) else { continue };
-        match groups.iter_mut().find(|group| (group.0, group.1) == (pattern, nodes)) {
-            Some(group) => group.2.push(run),
-            None => groups.push((pattern, nodes, vec![run])),
+        let number = |key: &str| run[key].as_u64();
+        let load = run["pattern"].as_str().zip(number("nodes")).zip(number("events"));
+        let Some(((pattern, nodes), events)) = load else { continue };
+        match groups
+            .iter_mut()
+            .find(|group| (group.pattern, group.nodes, group.events) == (pattern, nodes, events))
+        {
+            Some(group) => group.runs.push(run),
+            None => groups.push(Runs { pattern, nodes, events, runs: vec![run] }),
         }
     }
     groups
+}
+
+/// Returns the median of a figure over the longest runs of a pattern on a number of nodes.
+pub(crate) fn of_longest(results: &Value, pattern: Pattern, nodes: u64, key: &str) -> Option<f64> {
+    let fits = |group: &Runs<'_>| group.pattern == pattern.name() && group.nodes == nodes;
+    let longest = groups(results).into_iter().filter(fits).max_by_key(|group| group.events)?;
+    Some(Summary::of(longest.runs.iter().filter_map(|run| run[key].as_f64()).collect()).median)
 }

@@ -44,15 +44,15 @@ struct Target {
 
 #[derive(Clone, Copy)]
 enum Limit {
-    AtMost(f64),
-    AtLeast(f64),
+    Maximum(f64),
+    Minimum(f64),
 }
 
 impl Limit {
     fn is_met(self, value: f64) -> bool {
         match self {
-            Limit::AtMost(limit) => value <= limit,
-            Limit::AtLeast(limit) => value >= limit,
+            Limit::Maximum(limit) => value <= limit,
+            Limit::Minimum(limit) => value >= limit,
         }
     }
 }
@@ -104,8 +104,8 @@ impl Target {
 
     fn row(&self, command: &str, section: &str) -> String {
         let wanted = match self.limit {
-            Limit::AtMost(limit) => format!("≤ {limit} {}", self.unit),
-            Limit::AtLeast(limit) => format!("≥ {limit} {}", self.unit),
+            Limit::Maximum(limit) => format!("≤ {limit} {}", self.unit),
+            Limit::Minimum(limit) => format!("≥ {limit} {}", self.unit),
         };
         let (value, verdict) = match self.found {
             Some(found) => (format!("{} {}", format(found.value), self.unit), self.verdict(found, section)),
@@ -155,11 +155,14 @@ mod tests {
     #[test]
     fn figures_are_compared_with_both_bounds_of_their_interval() {
         let resolved = json!({ "median": 2.0, "low": 1.5, "high": 2.5 });
-        assert_eq!(verdict_of(Limit::AtMost(3.0), &resolved), "| x | ≤ 3 ns | 2.00 ns | met | `run.sh op` |");
-        assert!(verdict_of(Limit::AtLeast(3.0), &resolved).contains("**not met**"));
-        assert!(verdict_of(Limit::AtMost(2.2), &resolved).contains("not resolved: 1.50 to 2.50"));
-        assert!(verdict_of(Limit::AtMost(2.2), &json!({ "median": 2.0 })).contains("| met |"));
-        assert!(verdict_of(Limit::AtMost(2.2), &Value::Null).contains("| – | not measured |"));
+        assert_eq!(
+            verdict_of(Limit::Maximum(3.0), &resolved),
+            "| x | ≤ 3 ns | 2.00 ns | met | `run.sh op` |"
+        );
+        assert!(verdict_of(Limit::Minimum(3.0), &resolved).contains("**not met**"));
+        assert!(verdict_of(Limit::Maximum(2.2), &resolved).contains("not resolved: 1.50 to 2.50"));
+        assert!(verdict_of(Limit::Maximum(2.2), &json!({ "median": 2.0 })).contains("| met |"));
+        assert!(verdict_of(Limit::Maximum(2.2), &Value::Null).contains("| – | not measured |"));
     }
 
     #[test]

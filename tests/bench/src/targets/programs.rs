@@ -1,6 +1,6 @@
 //! Targets of whole programs.
 
-use super::Limit::AtMost;
+use super::Limit::Maximum;
 use super::{Found, Target, push};
 use serde_json::Value;
 
@@ -12,11 +12,11 @@ pub(super) fn startup(results: &Value, targets: &mut Vec<Target>) {
     push(
         targets,
         "added to a program that lives for a moment, recording",
-        AtMost(60.0),
+        Maximum(60.0),
         "µs",
         added("recording"),
     );
-    push(targets, "the same without a log-client", AtMost(35.0), "µs", added("dormant"));
+    push(targets, "the same without a log-client", Maximum(35.0), "µs", added("dormant"));
 }
 
 /// Adds the most expensive program of each group.
@@ -37,7 +37,7 @@ pub(super) fn apps(results: &Value, targets: &mut Vec<Target>) {
         ("`git status` of 50 000 files, ext4", "git", "ext4"),
         ("sqlite3, ext4", "sqlite3", "ext4"),
     ] {
-        push(targets, what, AtMost(0.5), "%", worst(part, place));
+        push(targets, what, Maximum(0.5), "%", worst(part, place));
     }
 }
 
@@ -51,6 +51,6 @@ pub(super) fn fuse(results: &Value, targets: &mut Vec<Target>) {
         ("`stat` through miot-fuse, recording, beside libfuse's `passthrough_ll`", "stat"),
         ("`open` and `close` through miot-fuse, recording, beside the same", "open"),
     ] {
-        push(targets, what, AtMost(1.1), "×", times(measure));
+        push(targets, what, Maximum(1.1), "×", times(measure));
     }
 }

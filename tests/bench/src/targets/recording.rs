@@ -1,6 +1,6 @@
 //! Targets of the recording threads.
 
-use super::Limit::{AtLeast, AtMost};
+use super::Limit::{Maximum, Minimum};
 use super::{Found, Target, push};
 use crate::hook::row;
 use serde_json::Value;
@@ -13,18 +13,18 @@ fn way<'a>(results: &'a Value, key: &str) -> &'a Value {
 pub(super) fn op(results: &Value, targets: &mut Vec<Target>) {
     let figure = |key, name: &str| Found::of(&way(results, key)[name]);
     let times_floor = figure("miot", "times_floor");
-    push(targets, "one recorded operation, beside the floor", AtMost(1.05), "×", times_floor);
+    push(targets, "one recorded operation, beside the floor", Maximum(1.05), "×", times_floor);
     let instructions = way(results, "miot")["instructions"].as_f64();
-    push(targets, "instructions of begin + end", AtMost(100.0), "", instructions);
+    push(targets, "instructions of begin + end", Maximum(100.0), "", instructions);
     for (what, limit, key) in [
-        ("LTTng-UST begin + end, beside MIOT", AtLeast(17.0), "lttng"),
-        ("formatted logging to disk, beside MIOT", AtLeast(150.0), "formatted-disk"),
-        ("a full lane (drop and count), beside the normal path", AtMost(1.0), "miot-full"),
+        ("LTTng-UST begin + end, beside MIOT", Minimum(17.0), "lttng"),
+        ("formatted logging to disk, beside MIOT", Minimum(150.0), "formatted-disk"),
+        ("a full lane (drop and count), beside the normal path", Maximum(1.0), "miot-full"),
     ] {
         push(targets, what, limit, "×", figure(key, "times_miot"));
     }
-    push(targets, "compiled in, switched off", AtMost(2.0), "ns", figure("miot-off", "ns"));
-    push(targets, "compiled in, no log-client on the node", AtMost(2.0), "ns", figure("miot-dormant", "ns"));
+    push(targets, "compiled in, switched off", Maximum(2.0), "ns", figure("miot-off", "ns"));
+    push(targets, "compiled in, no log-client on the node", Maximum(2.0), "ns", figure("miot-dormant", "ns"));
 }
 
 /// Returns bounds that the floor sets for targets that are ratios to a peer.
@@ -46,7 +46,7 @@ pub(super) fn threads(results: &Value, targets: &mut Vec<Target>) {
     let costs: Vec<f64> = rows.filter_map(|(_, row)| row["miot"]["median"].as_f64()).collect();
     let most = costs.iter().copied().reduce(f64::max);
     let spread = most.zip(costs.iter().copied().reduce(f64::min)).map(|(most, least)| most / least);
-    push(targets, "1 to 64 threads: dearest beside cheapest", AtMost(1.1), "×", spread);
+    push(targets, "1 to 64 threads: dearest beside cheapest", Maximum(1.1), "×", spread);
 }
 
 pub(super) fn hook(results: &Value, targets: &mut Vec<Target>) {
@@ -54,23 +54,23 @@ pub(super) fn hook(results: &Value, targets: &mut Vec<Target>) {
     push(
         targets,
         "the `posix` hook, `pread`, beside a wrapper with 2 clock reads and a store",
-        AtMost(1.15),
+        Maximum(1.15),
         "×",
         times_floor("pread"),
     );
     let added = row(results, "pread", "hook").and_then(|row| row["added_instructions"].as_f64());
-    push(targets, "instructions that the `posix` hook adds to a `pread`", AtMost(130.0), "", added);
+    push(targets, "instructions that the `posix` hook adds to a `pread`", Maximum(130.0), "", added);
     for (what, call) in [
         ("the `posix` hook, `stat`, beside a wrapper that also stores the path", "stat"),
         ("the `posix` hook, `open` and `close`, beside a wrapper that also stores the path", "open"),
     ] {
-        push(targets, what, AtMost(1.5), "×", times_floor(call));
+        push(targets, what, Maximum(1.5), "×", times_floor(call));
     }
     for (what, key) in [
         ("the `posix` hook without a log-client, beyond a wrapper that only forwards", "dormant"),
         ("the `posix` hook switched off, beyond a wrapper that only forwards", "off"),
     ] {
         let beyond = row(results, "pread", key).and_then(|row| Found::of(&row["beyond_empty_ns"]));
-        push(targets, what, AtMost(2.0), "ns", beyond);
+        push(targets, what, Maximum(2.0), "ns", beyond);
     }
 }

@@ -6,7 +6,7 @@
 
 #![expect(clippy::disallowed_types, reason = "working directory under a version counter")]
 
-use crate::path::{Buffer, read_cwd};
+use crate::path::{Buffer, Joined, read_cwd};
 use std::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -15,7 +15,7 @@ use std::sync::atomic::{
 
 const WORDS: usize = 64;
 /// Maximum length in bytes of a cached path. Longer ones are queried each time.
-const MAX: usize = WORDS * 8;
+pub(crate) const MAX: usize = WORDS * 8;
 
 /// Number of changes of the directory.
 static CHANGES: AtomicU32 = AtomicU32::new(1);
@@ -48,6 +48,13 @@ pub(crate) fn get(buffer: &mut Buffer) -> bool {
     true
 }
 
+/// Returns the working directory, a slash, and a short relative path. `None`: the directory is not
+/// cached, or the path is long.
+#[inline(never)]
+pub(crate) fn join<'a>(path: &[u8], joined: &'a mut Joined) -> Option<&'a [u8]> {
+    CACHE.join(CHANGES.load(Acquire), path, joined)
+}
+
 impl Cache {
     const fn new() -> Cache {
         Cache {
@@ -57,20 +64,46 @@ impl Cache {
         }
     }
 
-    /// Fills the empty buffer with the cached path. Returns false and leaves it empty if there is
-    /// none.
-    fn load(&self, changes: u32, buffer: &mut Buffer) -> bool {
+    /// Version and length of the cached path. `None`: there is none.
+    #[inline(always)]
+    fn begin_read(&self, changes: u32) -> Option<(u32, usize)> {
         let version = self.version.load(Acquire);
         let head = self.head.load(Relaxed);
         let length = head as u32 as usize;
-        if version & 1 != 0 || (head >> 32) as u32 != changes || length == 0 || length > MAX {
-            return false;
-        }
-        buffer.set_words(self.text[..length.div_ceil(8)].iter().map(|word| word.load(Relaxed)), length);
+        let is_valid = version & 1 == 0 && (head >> 32) as u32 == changes && length != 0 && length <= MAX;
+        is_valid.then_some((version, length))
+    }
+
+    /// Returns whether the words that were read since then are those of this version.
+    #[inline(always)]
+    fn end_read(&self, version: u32) -> bool {
         fence(Acquire);
-        let unchanged = self.version.load(Relaxed) == version;
+        self.version.load(Relaxed) == version
+    }
+
+    /// Words of a path of this length.
+    #[inline(always)]
+    fn words(&self, length: usize) -> impl Iterator<Item = u64> {
+        self.text[..length.div_ceil(8)].iter().map(|word| word.load(Relaxed))
+    }
+
+    /// Fills the empty buffer with the cached path. Returns false and leaves it empty if there is
+    /// none.
+    fn load(&self, changes: u32, buffer: &mut Buffer) -> bool {
+        let Some((version, length)) = self.begin_read(changes) else { return false };
+        buffer.set_words(self.words(length), length);
+        let unchanged = self.end_read(version);
         buffer.truncate(if unchanged { length } else { 0 });
         unchanged
+    }
+
+    /// Returns the cached path, a slash, and a relative path. `None`: there is none, or one of both
+    /// is too long.
+    #[inline(always)]
+    fn join<'a>(&self, changes: u32, path: &[u8], joined: &'a mut Joined) -> Option<&'a [u8]> {
+        let (version, length) = self.begin_read(changes)?;
+        let path = joined.set(self.words(length), length, path);
+        if self.end_read(version) { path } else { None }
     }
 
     fn store(&self, changes: u32, path: &[u8]) {
@@ -94,7 +127,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::Cache;
-    use crate::path::Buffer;
+    use crate::path::{Buffer, Joined};
 
     fn load(cache: &Cache, changes: u32) -> Option<Vec<u8>> {
         let mut buffer = Buffer::new();
@@ -113,5 +146,22 @@ mod tests {
         }
         cache.store(8, &[b'x'; 513]);
         assert_eq!(load(&cache, 8), None);
+    }
+
+    #[test]
+    fn joined_path_has_one_slash_between_directory_and_name() {
+        let cache = Cache::new();
+        let mut joined = Joined::new();
+        assert_eq!(cache.join(1, b"n", &mut joined), None);
+        for directory in [&b"/"[..], b"/a", b"/123456", b"/1234567", b"/12345678", &[b'x'; 512]] {
+            cache.store(1, directory);
+            for name in [&b"n"[..], b"some/name", &[b'y'; 512]] {
+                let stem = if directory == b"/" { b"" } else { directory };
+                let expected = [stem, b"/", name].concat();
+                assert_eq!(cache.join(1, name, &mut joined), Some(&expected[..]));
+            }
+            assert_eq!(cache.join(1, &[b'y'; 513], &mut joined), None);
+            assert_eq!(cache.join(2, b"n", &mut joined), None);
+        }
     }
 }

@@ -5,7 +5,7 @@ use crate::files::{begin, begin_on, tracked};
 use crate::filter;
 use crate::path::{Path, arg};
 use crate::real::{ReturnValue, hook};
-use crate::request::{PathAt, StringRole, on_path, on_path_and_string, on_paths};
+use crate::request::{PathAt, StringRole, on_path, on_path_and_string, on_path_fast, on_paths};
 use miot_tracer::{Completion, Ext, NONE, cancel, end, end_with, op::posix};
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -16,7 +16,9 @@ hook!(mkdirat(directory: c_int, path: Path, mode: c_uint) -> c_int, |real| {
     on_path(posix::MKDIRAT, PathAt::new(directory, path), arg(mode as c_int, 0), real)
 });
 hook!(rmdir(path: Path) -> c_int, |real| on_path(posix::RMDIR, path, NONE, real));
-hook!(unlink early (path: Path) -> c_int, |real| on_path(posix::UNLINK, path, NONE, real));
+hook!(unlink early (path: Path) -> c_int, |real| {
+    on_path_fast(posix::UNLINK, path, NONE, real)
+}, else on_path(posix::UNLINK, path, NONE, real));
 hook!(unlinkat(directory: c_int, path: Path, flags: c_int) -> c_int, |real| {
     on_path(posix::UNLINKAT, PathAt::new(directory, path), arg(flags, 0), real)
 });

@@ -5,7 +5,7 @@
 
 use crate::description::{UNQUERIED, generation};
 use crate::files::{OpenedFile, begin};
-use crate::path::{Path, PathArgument, arg};
+use crate::path::{Joined, Path, PathArgument, arg};
 use crate::real::{ReturnValue, hook};
 use crate::request::{Begun, PathAt};
 use crate::{description, filter, table};
@@ -81,7 +81,9 @@ fn open_fast(
     let result = fd.result();
     let length = open_arg(flags, mode);
     let path_at = path_at.into();
-    let path = path_at.path.read_normalized(result).filter(|path| !filter::excluded(path));
+    let mut joined = Joined::new();
+    let path = path_at.path.read_quickly(path_at.directory, result, &mut joined);
+    let path = path.filter(|path| !filter::excluded(path));
     match path {
         Some(path) if fd >= 0 => {
             let (handle, event_flags) = (new_handle(), crate::files::event_flags(flags));

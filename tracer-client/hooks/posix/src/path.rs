@@ -87,6 +87,51 @@ impl Buffer {
     }
 }
 
+/// Memory for a path of the cached working directory and a short relative path.
+pub(crate) struct Joined([MaybeUninit<u64>; Joined::WORDS]);
+
+impl Joined {
+    /// Maximum length in bytes of the relative path.
+    const LONGEST: usize = 512;
+    const WORDS: usize = (cwd::MAX + Joined::LONGEST).div_ceil(size_of::<u64>()) + 1;
+
+    #[inline(always)]
+    pub(crate) fn new() -> Joined {
+        Joined([MaybeUninit::uninit(); Joined::WORDS])
+    }
+
+    /// Returns the path of a directory, whose `length` bytes are given as words in memory order, a
+    /// slash, and a relative path. `None`: one of both is too long.
+    pub(crate) fn set(
+        &mut self,
+        words: impl Iterator<Item = u64>,
+        length: usize,
+        path: &[u8],
+    ) -> Option<&[u8]> {
+        if length > cwd::MAX || path.len() > Joined::LONGEST {
+            return None;
+        }
+        let words = words.take(length.div_ceil(size_of::<u64>()));
+        let mut filled = 0;
+        for (to, word) in self.0.iter_mut().zip(words) {
+            to.write(word);
+            filled += size_of::<u64>();
+        }
+        // The root directory ends in a slash already.
+        let length = if length == 1 { 0 } else { length.min(filled) };
+        let bytes = self.0.as_mut_ptr().cast::<u8>();
+        // SAFETY: the writes and the slice require
+        // - ranges within the words: `length` and the length of the path are limited above;
+        // - no overlap: these words are borrowed mutably;
+        // - initialized bytes: those of the directory, the slash and the path have been written.
+        unsafe {
+            bytes.add(length).write(b'/');
+            bytes.add(length + 1).copy_from_nonoverlapping(path.as_ptr(), path.len());
+            Some(std::slice::from_raw_parts(bytes, length + 1 + path.len()))
+        }
+    }
+}
+
 /// Queries the kernel for the path of an open file. Returns false if it has none.
 pub(crate) fn of_descriptor(fd: c_int, buffer: &mut Buffer) -> bool {
     const DELETED: &[u8] = b" (deleted)";
@@ -147,19 +192,25 @@ impl Path {
         unsafe { Some(std::slice::from_raw_parts(self.0.cast(), libc::strnlen(self.0, PATH_MAX))) }
     }
 
-    /// Returns the string of a successful call, if it is recorded unchanged.
+    /// Returns the recorded path of a call whose path the kernel has read, if it is assembled
+    /// quickly: from the string itself, or from the cached working directory and the string.
     #[inline(always)]
-    pub(crate) fn read_normalized<'a>(self, result: i64) -> Option<&'a [u8]> {
+    pub(crate) fn read_quickly(self, directory: c_int, result: i64, joined: &mut Joined) -> Option<&[u8]> {
         if result < 0 && !is_after_first_read(-result) || self.0.is_null() {
             return None;
         }
         // SAFETY: `scan` and the slice require
         // - a C string: the kernel has read this string up to its end, or up to PATH_MAX bytes,
         //   without a fault, and only these bytes are read.
-        unsafe {
+        let (path, is_plain) = unsafe {
             let scanned = scan::<{ PATH_MAX - 32 }>(self.0)?;
-            let path = std::slice::from_raw_parts(self.0.cast::<u8>(), scanned.length);
-            (scanned.is_plain && path.first() == Some(&b'/')).then_some(path)
+            (std::slice::from_raw_parts(self.0.cast::<u8>(), scanned.length), scanned.is_plain)
+        };
+        match path {
+            [b'/', ..] if is_plain => Some(path),
+            [] | [b'/', ..] | [b'.'] | [b'.', b'/', ..] => None,
+            _ if is_plain && directory == libc::AT_FDCWD => cwd::join(path, joined),
+            _ => None,
         }
     }
 
@@ -353,6 +404,50 @@ mod tests {
             assert_eq!(resolve(given, 0), expected.as_bytes(), "{given}");
         }
         assert_eq!(resolve("", -2), b"");
+    }
+
+    /// The quick way, where it is taken, gives the path of the other way.
+    #[test]
+    fn quick_paths_are_those_of_the_general_way() {
+        gate::detect_inherited_filter();
+        // Fills the cache of the working directory.
+        assert!(!resolve("x", 0).is_empty());
+        let long = "y".repeat(600);
+        let mut quick = 0;
+        for given in [
+            "a",
+            "a/b",
+            "..",
+            "../x",
+            ".a",
+            "..b/.c",
+            ".",
+            "./a",
+            "a/",
+            "a//b",
+            "a/./b",
+            "a/.",
+            "",
+            "/",
+            "/a",
+            "/a/b.c",
+            "/a/",
+            "//a",
+            "some/longer/path/of/more/than/one/chunk.txt",
+            &long,
+        ] {
+            let path = CString::new(given).unwrap();
+            let mut joined = Joined::new();
+            let found = Path(path.as_ptr()).read_quickly(libc::AT_FDCWD, -2, &mut joined).map(<[u8]>::to_vec);
+            if let Some(found) = found {
+                assert_eq!(found, resolve(given, -2), "{given}");
+                quick += 1;
+            }
+        }
+        let expected = if cfg!(target_arch = "x86_64") { 8 } else { 0 };
+        assert_eq!(quick, expected);
+        let path = c"a";
+        assert_eq!(Path(path.as_ptr()).read_quickly(5, 0, &mut Joined::new()), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use crate::description::{Access, Description};
 use crate::files::{begin, begin_on, ready, tracked};
 use crate::filter;
-use crate::path::{Path, PathArgument};
+use crate::path::{Joined, Path, PathArgument};
 use crate::real::ReturnValue;
 use miot_tracer::{
     Completion, Ext, LeafRequest, NONE, Op, PackedRequest, RequestArgs, StartedRequest, begin_leaf,
@@ -232,7 +232,8 @@ pub(crate) fn begin_any(op: Op) -> Option<StartedRequest> {
 /// touches.
 #[inline(never)]
 fn end_leaf_on(op: Op, begun: LeafRequest, path_at: PathAt, arg: u64, result: i64) {
-    let Some(path) = path_at.path.read_normalized(result) else {
+    let mut joined = Joined::new();
+    let Some(path) = path_at.path.read_quickly(path_at.directory, result, &mut joined) else {
         return end_on_path(Begun::Leaf(op, begun), path_at, arg, result);
     };
     if filter::excluded(path) {

@@ -403,17 +403,48 @@ pub fn path_slots(path: &[u8]) -> usize {
     (EXT_HEADER + path.len()).div_ceil(SLOT_BYTES)
 }
 
+/// Content of an extension that consists of one path.
+#[derive(Clone, Copy, Debug)]
+pub enum OnePath<'a> {
+    /// The first path.
+    First(&'a [u8]),
+    /// The second path, or the arguments of a message.
+    Second(&'a [u8]),
+}
+
+impl<'a> OnePath<'a> {
+    /// Bytes of the path.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            OnePath::First(path) | OnePath::Second(path) => path,
+        }
+    }
+
+    /// First word of the extension.
+    #[inline(always)]
+    #[must_use]
+    pub fn header(self) -> u64 {
+        match self {
+            OnePath::First(path) => path.len() as u64,
+            OnePath::Second(path) => (path.len() as u64) << 16,
+        }
+    }
+}
+
 /// Writes the extension that consists of one path, as [`write_ext`] does, but slot by slot through
 /// `put(slot index from 1, words)`. The path must be at most [`MAX_PATH`] bytes long.
 #[inline]
-pub fn write_path(path: &[u8], mut put: impl FnMut(usize, Slot)) {
+pub fn write_path(path: OnePath<'_>, mut put: impl FnMut(usize, Slot)) {
+    let (header, path) = (path.header(), path.bytes());
     let mut slot = |index: usize, bytes: &[u8; SLOT_BYTES]| {
         let (words, _) = bytes.as_chunks::<8>();
         put(index, std::array::from_fn(|word| u64::from_le_bytes(words[word])));
     };
     let (head, rest) = path.split_at(path.len().min(SLOT_BYTES - EXT_HEADER));
     let mut bytes = [0; SLOT_BYTES];
-    bytes[..EXT_HEADER].copy_from_slice(&(path.len() as u64).to_le_bytes());
+    bytes[..EXT_HEADER].copy_from_slice(&header.to_le_bytes());
     bytes[EXT_HEADER..EXT_HEADER + head.len()].copy_from_slice(head);
     slot(1, &bytes);
     for (index, part) in rest.chunks(SLOT_BYTES).enumerate() {
@@ -472,13 +503,17 @@ mod tests {
         let long = vec![b'x'; MAX_PATH];
         for length in [1, 7, 8, 55, 56, 57, 119, 120, 121, 1000, MAX_PATH] {
             let path = &long[..length];
-            let ext = Ext { path1: path, ..Ext::default() };
             let slots = 1 + path_slots(path);
-            assert_eq!(slots, slots_for(&ext), "{length}");
-            let (mut one, mut other) = (vec![[7; WORDS]; slots], vec![[7; WORDS]; slots]);
-            write_ext(&ext, |slot, word, value| one[slot][word] = value);
-            write_path(path, |slot, words| other[slot] = words);
-            assert_eq!(one, other, "{length}");
+            for (only, ext) in [
+                (OnePath::First(path), Ext { path1: path, ..Ext::default() }),
+                (OnePath::Second(path), Ext { path2: path, ..Ext::default() }),
+            ] {
+                assert_eq!(slots, slots_for(&ext), "{length}");
+                let (mut one, mut other) = (vec![[7; WORDS]; slots], vec![[7; WORDS]; slots]);
+                write_ext(&ext, |slot, word, value| one[slot][word] = value);
+                write_path(only, |slot, words| other[slot] = words);
+                assert_eq!(one, other, "{length}");
+            }
         }
     }
     use proptest::prelude::*;

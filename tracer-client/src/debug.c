@@ -31,7 +31,7 @@ HIDDEN int miot_debug_end(const struct message *message, uint64_t mask, char pre
 
 HIDDEN int miot_debug_take(uint64_t mask, char prefix, const char *format, va_list list)
 {
-    struct message message = { 0 };
+    struct message message;
     if (!miot_debug_begin(&message, format))
         return 0;
     unsigned char buffer[MAX_BYTES];

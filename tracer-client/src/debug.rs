@@ -168,7 +168,8 @@ impl ParsedFormat {
 /// Begins a message: fills in the kinds of its arguments. Returns 0 if the message is not recorded.
 ///
 /// # Safety
-/// - `message` points to a [`Message`] of zeros.
+/// - `message` points to memory for a [`Message`], which may be uninitialized. Only the fields that
+///   the message needs are written.
 /// - `format` is null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn miot_debug_begin(message: *mut Message, format: *const c_char) -> c_int {
@@ -176,26 +177,39 @@ unsafe extern "C" fn miot_debug_begin(message: *mut Message, format: *const c_ch
         return 0;
     }
     let Some(begun) = thread::begin(op::app::DEBUG) else { return 0 };
-    // SAFETY: the exclusive reference and `Format::find` require
-    // - a valid pointer to a `Message` that no other code else uses: required by this function;
+    // SAFETY: `Format::find` requires
     // - a C string: required by this function, and checked for null.
-    let (message, found) = unsafe { (&mut *message, Format::find(format)) };
-    message.format = format;
-    if let Some(known) = found {
-        message.handle = known.handle();
+    let found = unsafe { Format::find(format) };
+    let (handle, kinds, count) = if let Some(known) = found {
+        let handle = known.handle();
         // SAFETY: the reference requires
         // - no concurrent write: an entry that was found is ready.
         let known = unsafe { &*known.parsed.get() };
-        (message.kinds, message.count) = (known.kinds.as_ptr(), known.count);
+        (handle, known.kinds.as_ptr(), known.count)
     } else {
-        // SAFETY: `from_ptr` requires
-        // - a C string: required by this function, and checked for null.
-        let text = unsafe { CStr::from_ptr(format) }.to_bytes();
-        message.count = argument_kinds(text, &mut message.own_kinds).unwrap_or(0) as u32;
-        message.kinds = message.own_kinds.as_ptr();
-    }
+        // SAFETY: `from_ptr` and the exclusive reference require
+        // - a C string: required by this function, and checked for null;
+        // - initialized memory that no other code uses: zeroed here, and the caller's message is
+        //   its own.
+        let (text, own_kinds) = unsafe {
+            (&raw mut (*message).own_kinds).write([0; MAX_ARGUMENTS]);
+            (CStr::from_ptr(format).to_bytes(), &mut (*message).own_kinds)
+        };
+        let count = argument_kinds(text, own_kinds).unwrap_or(0) as u32;
+        (0, own_kinds.as_ptr(), count)
+    };
     let (begin, _, number, enclosing) = begun.into_parts();
-    (message.begin, message.number, message.enclosing) = (begin, number, enclosing);
+    // SAFETY: the writes require
+    // - a valid pointer to memory for a `Message`: required by this function.
+    unsafe {
+        (&raw mut (*message).begin).write(begin);
+        (&raw mut (*message).number).write(number);
+        (&raw mut (*message).enclosing).write(enclosing);
+        (&raw mut (*message).handle).write(handle);
+        (&raw mut (*message).format).write(format);
+        (&raw mut (*message).kinds).write(kinds);
+        (&raw mut (*message).count).write(count);
+    }
     1
 }
 
@@ -213,21 +227,31 @@ unsafe extern "C" fn miot_debug_end(
     length: usize,
     cut: c_int,
 ) -> c_int {
-    // SAFETY: the reference and the slice require
-    // - a valid pointer to a `Message`: required by this function;
+    // SAFETY: the reads and the slice require
+    // - a valid pointer to a `Message` whose fields are initialized: `miot_debug_begin` writes all
+    //   but `own_kinds`;
     // - `length` readable bytes at `arguments`: required by this function.
-    let (message, path2) = unsafe { (&*message, std::slice::from_raw_parts(arguments, length)) };
-    let begun = StartedRequest::from_parts(message.begin, op::app::DEBUG, message.number, message.enclosing);
-    let path1 = if message.handle == 0 {
-        // SAFETY: `from_ptr` requires
-        // - a C string: `miot_debug_begin` has stored its own argument here.
-        unsafe { CStr::from_ptr(message.format) }.to_bytes()
-    } else {
-        &[]
+    let (begin, number, enclosing, handle, format, path2) = unsafe {
+        let path2 = std::slice::from_raw_parts(arguments, length);
+        (
+            (*message).begin,
+            (*message).number,
+            (*message).enclosing,
+            (*message).handle,
+            (*message).format,
+            path2,
+        )
     };
+    let begun = StartedRequest::from_parts(begin, op::app::DEBUG, number, enclosing);
     let cut = if cut == 0 { 0 } else { flag::PATH_CUT };
     let flags = ((prefix as u16) & 0x7f) << flag::OP_SHIFT | cut;
-    let done = Completion { handle: message.handle, offset: NONE, length: mask, result: 0, flags };
+    let done = Completion { handle, offset: NONE, length: mask, result: 0, flags };
+    if handle != 0 {
+        return c_int::from(thread::end_with_second_path(begun, done, path2));
+    }
+    // SAFETY: `from_ptr` requires
+    // - a C string: `miot_debug_begin` has stored its own argument here.
+    let path1 = unsafe { CStr::from_ptr(format) }.to_bytes();
     c_int::from(thread::end_with(begun, done, &Ext { path1, path2, ..Ext::default() }))
 }
 

@@ -3,7 +3,7 @@
 use super::order;
 use super::producer::Producer;
 use super::sync::{AtomicU64, Word};
-use miot_proto::event::{SLOT_BYTES, WORDS, path_slots};
+use miot_proto::event::{OnePath, SLOT_BYTES, WORDS, path_slots};
 use miot_proto::segment::LaneState;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
@@ -77,12 +77,13 @@ impl<'a> Ring<'a> {
     /// Writes the extension that consists of one path, in the layout of
     /// [`miot_proto::event::write_path`], into the slots from `position` on.
     #[inline(always)]
-    pub(crate) fn set_path(self, position: u64, path: &[u8]) {
+    pub(crate) fn set_path(self, position: u64, only: OnePath<'_>) {
+        let path = only.bytes();
         let slots = path_slots(path);
         let last = (position & self.mask).wrapping_add(slots as u64 - 1);
         let bytes = slots * SLOT_BYTES;
         if cfg!(any(target_endian = "big", loom)) || last > self.mask {
-            return self.set_path_by_slots(position, path);
+            return self.set_path_by_slots(position, only);
         }
         let first: *mut u8 = std::ptr::from_ref(self.at(position)).cast_mut().cast();
         // SAFETY: the writes require
@@ -93,7 +94,7 @@ impl<'a> Ring<'a> {
         // - memory that may change behind a shared reference: a slot consists of atomics.
         unsafe {
             first.add(bytes - SLOT_BYTES).cast::<[u8; SLOT_BYTES]>().write([0; SLOT_BYTES]);
-            first.cast::<u64>().write(path.len() as u64);
+            first.cast::<u64>().write(only.header());
             copy_short(path, first.add(size_of::<u64>()));
         }
     }
@@ -101,7 +102,7 @@ impl<'a> Ring<'a> {
     /// [`set_path`](Self::set_path) at the end of the ring.
     #[cold]
     #[inline(never)]
-    fn set_path_by_slots(self, position: u64, path: &[u8]) {
+    fn set_path_by_slots(self, position: u64, path: OnePath<'_>) {
         miot_proto::event::write_path(path, |slot, words| {
             self.at(position.wrapping_add(slot as u64 - 1)).set_all(words);
         });

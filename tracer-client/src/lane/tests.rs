@@ -7,7 +7,7 @@ use super::steps::{
 };
 use super::{Lane, LaneOwner, Producer, Ring, Slot};
 use miot_proto::control::WhenFull;
-use miot_proto::event::{Event, RecordKind, SLOT_BYTES, attempt_of, ext_from_bytes, flag, kind_of};
+use miot_proto::event::{Event, OnePath, RecordKind, SLOT_BYTES, attempt_of, ext_from_bytes, flag, kind_of};
 use miot_proto::segment::{HEADER_BYTES, LANE_BYTES, LaneState, SLOTS_OFFSET, header, in_flight, lane as at};
 use proptest::prelude::*;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -264,13 +264,15 @@ fn path_is_written_alike_in_both_ways() {
     };
     for length in 1..200 {
         let path: Vec<u8> = (0..length).map(|at| b'a' + (at % 26) as u8).collect();
-        for position in 0..2 * SLOTS as u64 {
+        let positions = 0..2 * SLOTS as u64;
+        let paths = [OnePath::First(&path), OnePath::Second(&path)];
+        for (position, path) in positions.flat_map(|position| paths.map(|path| (position, path))) {
             let [copied, written] = [(); 2].map(|()| (0..SLOTS).map(|_| Slot::new()).collect::<Vec<_>>());
             for slot in copied.iter().chain(&written) {
                 slot.set_all([u64::MAX; miot_proto::event::WORDS]);
             }
-            Ring::new(&copied).set_path(position, &path);
-            miot_proto::event::write_path(&path, |slot, words| {
+            Ring::new(&copied).set_path(position, path);
+            miot_proto::event::write_path(path, |slot, words| {
                 Ring::new(&written).at(position + slot as u64 - 1).set_all(words);
             });
             assert_eq!(words(&copied), words(&written), "{length} bytes at {position}");

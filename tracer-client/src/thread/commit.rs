@@ -6,7 +6,7 @@ use crate::gate::{self, Calls};
 use crate::lane::{Lane, Producer, Ring};
 use crate::{lap, node, process, tls};
 use miot_proto::control::WhenFull;
-use miot_proto::event::{self, Event, Ext, MAX_DURATION, RecordKind, WORDS};
+use miot_proto::event::{self, Event, Ext, MAX_DURATION, OnePath, RecordKind, WORDS};
 use miot_proto::op::Op;
 use miot_proto::segment::in_flight;
 use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
@@ -34,6 +34,28 @@ pub(super) fn commit_with_ext(
             });
         }
     })
+}
+
+/// Ends a request that has only a second path.
+#[inline(always)]
+pub(super) fn commit_with_second_path(begun: StartedRequest, done: Completion, path: &[u8]) -> bool {
+    let thread = tls::thread();
+    let slots = 1 + event::path_slots(path) as u64;
+    let StartedRequest { begin, op, request, enclosing } = begun;
+    let (number, parent) = (u64::from(request) << 32, Some(u64::from(enclosing) << 32));
+    let record = FastRecord { kind: RecordKind::Request, op, begin, number, parent, slots };
+    // SAFETY: dereferencing `thread` and `FastRecord::commit` require
+    // - the calling thread's own block, which lives as long as the thread;
+    // - that the record can be committed fast: checked.
+    let committed = unsafe {
+        !path.is_empty()
+            && path.len() <= event::MAX_PATH
+            && (*thread).can_commit_fast(slots)
+            && (*thread).enclosing() != request
+            && record.commit(thread, &|| done, &|ring, tail| ring.set_path(tail + 1, OnePath::Second(path)))
+    };
+    committed
+        || commit_with_ext(RecordKind::Request, begun, done, None, &Ext { path2: path, ..Ext::default() })
 }
 
 /// Whether a request is the outermost one of its thread that makes requests of its own.

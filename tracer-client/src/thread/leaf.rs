@@ -5,7 +5,7 @@ use super::commit::{FastRecord, commit_with_ext};
 use super::{Completion, PackedRequest, StartedRequest, tls};
 use crate::clock::counter;
 use crate::lane::RequestArgs;
-use miot_proto::event::{self, Ext, RecordKind};
+use miot_proto::event::{self, Ext, OnePath, RecordKind};
 use miot_proto::op::Op;
 use miot_proto::segment::in_flight;
 
@@ -118,7 +118,7 @@ fn commit<const SLOTS: u64>(op: Op, begun: LeafRequest, done: &impl Fn() -> Comp
             let record = FastRecord { kind: RecordKind::Request, op, begin, number, parent: None, slots };
             record.commit(thread, done, &|ring, tail| {
                 if SLOTS == 0 {
-                    ring.set_path(tail + 1, path);
+                    ring.set_path(tail + 1, OnePath::First(path));
                 }
             })
         }

@@ -42,7 +42,7 @@ use crate::lane::{Lane, Producer, RequestArgs, Ring, Slot};
 use crate::{node, process, tls};
 pub use asynchronous::{AsyncRequest, complete, submit};
 pub(crate) use asynchronous::{ParentRequest, begin_region};
-use commit::{commit, commit_with_ext};
+use commit::{commit, commit_with_ext, commit_with_second_path};
 pub use leaf::{LeafRequest, begin_leaf, begin_leaf_on, end_leaf, end_leaf_on_path};
 use miot_proto::event::{Ext, NONE, RecordKind};
 use miot_proto::op::{self, Layer, Op};
@@ -515,6 +515,12 @@ pub fn end(begun: StartedRequest, done: Completion) -> bool {
 #[inline]
 pub fn end_with(begun: StartedRequest, done: Completion, ext: &Ext<'_>) -> bool {
     commit_with_ext(RecordKind::Request, begun, done, None, ext)
+}
+
+/// [`end_with`] for a request that has only a second path.
+#[inline(always)]
+pub(crate) fn end_with_second_path(begun: StartedRequest, done: Completion, path: &[u8]) -> bool {
+    commit_with_second_path(begun, done, path)
 }
 
 /// Records a request whose times are known, in raw [`ticks`]. Call it soon after the completion, so

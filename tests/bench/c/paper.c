@@ -1,7 +1,8 @@
 /* A client as in the MIOT paper.
  *   paper response COUNT LOG
- *       Table I: time-stamp counts of a line of a formatted log, of its two steps, and of the same
- *       line recorded raw, each COUNT times. Prints the medians on one line.
+ *       Table I: time-stamp counts of a line of a formatted log, of its parts, and of the same line
+ *       recorded raw, each COUNT times. Prints a line per quantity: its name, and the means of
+ *       blocks.
  *   paper steps
  *       docs/hooks/instrument.md: cycles of each step of instrumenting a client, one line each
  *   paper io PATTERN FILE_BYTES TRANSFER
@@ -13,17 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <x86intrin.h>
 
 extern PVFS_Request PVFS_BYTE;
 int PVFS_sys_initialize(uint64_t mask);
 int PVFS_Request_contiguous(int32_t count, PVFS_Request old, PVFS_Request *new);
-
-static uint64_t *counts[5];
-static FILE *log_file;
-static char line[5120];
 
 static uint64_t now(void)
 {
@@ -37,60 +34,150 @@ static int order(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-__attribute__((noinline, format(printf, 1, 2))) static void format_line(const char *format, ...)
+#define LOG_LINE write_line
+#include "../../programs/pvfs/log_line.h"
+
+static uint64_t marks[9];
+#define MARK(step) (marks[step] = now())
+#define LOG_LINE write_marked_line
+#include "../../programs/pvfs/log_line.h"
+
+static FILE *log_file;
+
+__attribute__((noinline, format(printf, 2, 3))) static void line(char prefix, const char *format, ...)
 {
-    struct timeval time;
     va_list list;
-    gettimeofday(&time, NULL);
-    time_t seconds = time.tv_sec;
-    struct tm broken_down = *localtime(&seconds);
-    size_t at = (size_t)snprintf(line, sizeof line, "[D ");
-    at += strftime(line + at, sizeof line - at, "%H:%M:%S", &broken_down);
-    at += (size_t)snprintf(line + at, sizeof line - at, ".%06ld] ", (long)time.tv_usec);
     va_start(list, format);
-    vsnprintf(line + at, sizeof line - at, format, list);
+    write_line(log_file, prefix, format, list);
     va_end(list);
 }
 
-static void write_line(void)
+__attribute__((noinline, format(printf, 2, 3))) static void marked_line(char prefix, const char *format, ...)
 {
-    fprintf(log_file, "%s", line);
-    fflush(log_file);
+    va_list list;
+    va_start(list, format);
+    write_marked_line(log_file, prefix, format, list);
+    va_end(list);
 }
 
 #define MESSAGE(i) "%s: handle %llu, offset %llu, %llu bytes, %lld done\n", "client_io", 1048576ull + i % 64, \
                    4096ull * i, 4096ull, 4096ll
 
+/* A lower bound for recording the same line: a clock read, and a copy of the arguments. */
+__attribute__((noinline)) static void copy(const char *format, const char *name, uint64_t handle, uint64_t offset,
+                                           uint64_t bytes, uint64_t done)
+{
+    static _Alignas(64) volatile uint64_t ring[4096][16];
+    static uint64_t tail;
+    volatile uint64_t *slot = ring[tail & 4095];
+    slot[1] = __rdtsc();
+    slot[2] = (uint64_t)(uintptr_t)format;
+    slot[3] = handle, slot[4] = offset, slot[5] = bytes, slot[6] = done;
+    size_t length = strnlen(name, 64);
+    memcpy((void *)&slot[8], name, length);
+    slot[7] = length;
+    slot[0] = ++tail;
+}
+
+/* Table I. Each quantity is measured in a loop of its own, as in a client that does only this. The
+ * loops take turns. Each gives the mean of the middle half of a block: the counter may advance in
+ * steps of tens, which a median would show. */
+enum { LINE, LINE_WITH_TZ, PARTS, RAW = PARTS + 8, RAW_AFTER_LINE, COPY, STAT, EMPTY, QUANTITIES };
+enum { BLOCKS = 25 };
+static const char *const names[QUANTITIES] = {
+    "line", "line_with_tz", "sprintf", "gettimeofday", "localtime", "strftime", "sprintf_us", "vsnprintf",
+    "fprintf", "fflush", "raw", "raw_after_line", "copy", "stat", "empty",
+};
+static uint64_t *counts[QUANTITIES];
+static double means[QUANTITIES][BLOCKS];
+
+static double middle_mean(uint64_t *values, long count)
+{
+    uint64_t sum = 0;
+    qsort(values, (size_t)count, sizeof *values, order);
+    for (long i = count / 4; i < count - count / 4; i++)
+        sum += values[i];
+    return (double)sum / (double)(count - count / 4 * 2);
+}
+
+#define MEASURE(what, ...)                                     \
+    do {                                                       \
+        uint64_t begin = now();                                \
+        __VA_ARGS__;                                           \
+        uint64_t end = now();                                  \
+        if (i >= 0)                                            \
+            counts[what][i] = end - begin;                     \
+    } while (0)
+
+/* Records the line. While the lane is full, it waits and measures again. */
+static int measure_raw(int what, long i, unsigned long long n)
+{
+    for (int attempt = 0; attempt < 1000; attempt++) {
+        int recorded;
+        MEASURE(what, recorded = miot_debug(1u << 26, MESSAGE(n)));
+        if (recorded)
+            return 0;
+        nanosleep(&(struct timespec){ 0, 5000000 }, NULL);
+    }
+    return 3;
+}
+
+static int measure_block(long count, unsigned long long n)
+{
+    enum { WARM = 50 };
+    struct stat facts;
+    int failed = 0;
+    for (int with_tz = 0; with_tz < 2; with_tz++) {
+        if (with_tz)
+            setenv("TZ", ":/etc/localtime", 1);
+        else
+            unsetenv("TZ");
+        tzset();
+        for (long i = -WARM; i < count; i++, n++)
+            MEASURE(with_tz ? LINE_WITH_TZ : LINE, line('D', MESSAGE(n)));
+    }
+    unsetenv("TZ");
+    tzset();
+    for (long i = -WARM; i < count; i++, n++) {
+        marked_line('D', MESSAGE(n));
+        for (int step = 0; step < 8 && i >= 0; step++)
+            counts[PARTS + step][i] = marks[step + 1] - marks[step];
+    }
+    for (long i = -WARM; i < count && !failed; i++, n++)
+        failed = measure_raw(RAW, i, n);
+    for (long i = -WARM; i < count && !failed; i++, n++) {
+        line('D', MESSAGE(n));
+        failed = measure_raw(RAW_AFTER_LINE, i, n);
+    }
+    for (long i = -WARM; i < count; i++, n++)
+        MEASURE(COPY, copy(MESSAGE(n)));
+    for (long i = -WARM; i < count; i++)
+        MEASURE(STAT, stat("/etc/localtime", &facts));
+    for (long i = -WARM; i < count; i++)
+        MEASURE(EMPTY, (void)0);
+    return failed;
+}
+
 static int response(long count, const char *log)
 {
+    count /= BLOCKS;
     if (count < 1 || !(log_file = fopen(log, "w")))
         return 2;
-    for (int i = 0; i < 5; i++)
-        counts[i] = calloc((size_t)count, sizeof(uint64_t));
-    for (long i = -100; i < count; i++) {
-        unsigned long long n = (unsigned long long)(i + 100);
-        uint64_t a = now();
-        format_line(MESSAGE(n));
-        uint64_t b = now();
-        write_line();
-        uint64_t c = now();
-        format_line(MESSAGE(n));
-        write_line();
-        uint64_t d = now();
-        int recorded = miot_debug(1u << 26, MESSAGE(n));
-        uint64_t e = now();
-        uint64_t f = now();
-        if (i < 0)
-            continue;
-        if (!recorded)
-            return 3;
-        counts[0][i] = d - c, counts[1][i] = b - a, counts[2][i] = c - b, counts[3][i] = e - d, counts[4][i] = f - e;
+    for (int what = 0; what < QUANTITIES; what++)
+        counts[what] = calloc((size_t)count, sizeof(uint64_t));
+    for (int block = 0; block < BLOCKS; block++) {
+        int failed = measure_block(count, (unsigned long long)(block * count));
+        if (failed)
+            return failed;
+        for (int what = 0; what < QUANTITIES; what++)
+            means[what][block] = middle_mean(counts[what], count);
     }
-    for (int i = 0; i < 5; i++) {
-        qsort(counts[i], (size_t)count, sizeof(uint64_t), order);
-        printf("%llu ", (unsigned long long)counts[i][count / 2]);
+    for (int what = 0; what < QUANTITIES; what++) {
+        printf("%s", names[what]);
+        for (int block = 0; block < BLOCKS; block++)
+            printf(" %.2f", means[what][block]);
+        puts("");
     }
-    puts("");
     return 0;
 }
 

@@ -1,8 +1,10 @@
-/* Preloaded wrapper that is the lower bound for any hook of pread, pwrite, stat, open and close.
+/* Preloaded wrapper that is the lower bound for any hook of the calls in CALLS.
  * With FLOOR it makes two clock reads and a 64-byte store into a ring of the thread, without it
- * only the call. With PATHS it also stores the path into the slots that follow. The symbol is
- * looked up once, so that a call costs one indirect jump. */
+ * only the call. With PATHS it also stores the path into the slots that follow. With UNTOUCHED the
+ * pages of the ring are not touched in advance. A symbol is looked up once, so that a call costs
+ * one indirect jump. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -10,61 +12,49 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <unistd.h>
 #include <x86intrin.h>
 
-typedef ssize_t call(int, void *, size_t, off_t);
-typedef int by_path(const char *, struct stat *);
-typedef int opening(const char *, int, mode_t);
-typedef int closing(int);
+#define DATA (int fd, void *buffer, size_t length, off_t offset), (fd, buffer, length, offset)
+#define STREAM (int fd, void *buffer, size_t length), (fd, buffer, length)
+#define NAMED_STAT (const char *path, struct stat *facts), (path, facts)
+#define NAMED_STAT64 (const char *path, struct stat64 *facts), (path, facts)
+#define NAMED (const char *path), (path)
+#define OPEN (const char *path, int flags, mode_t mode), (path, flags, mode)
+#define CALLS(X)                                                                        \
+	X(ssize_t, pread, DATA) X(ssize_t, pread64, DATA) X(ssize_t, pwrite, DATA)      \
+	X(ssize_t, pwrite64, DATA) X(ssize_t, read, STREAM) X(ssize_t, write, STREAM)   \
+	X(int, stat, NAMED_STAT) X(int, stat64, NAMED_STAT64) X(int, lstat, NAMED_STAT) \
+	X(int, lstat64, NAMED_STAT64)                                                   \
+	X(int, fstat64, (int fd, struct stat64 *facts), (fd, facts))                    \
+	X(int, open, OPEN) X(int, open64, OPEN) X(int, close, (int fd), (fd))           \
+	X(int, unlink, NAMED) X(int, rmdir, NAMED)                                      \
+	X(int, access, (const char *path, int mode), (path, mode))                      \
+	X(int, mkdir, (const char *path, mode_t mode), (path, mode))                    \
+	X(DIR *, opendir, NAMED)
 
-static call first_pread, first_pwrite;
-static by_path first_stat;
-static opening first_open;
-static closing first_close;
-static call *next_pread = first_pread, *next_pwrite = first_pwrite;
-static by_path *next_stat = first_stat;
-static opening *next_open = first_open;
-static closing *next_close = first_close;
+/* Until `find` has run, because constructors of other libraries may run before it. */
+#define DECLARE(returned, name, ...) DECLARE_(returned, name, __VA_ARGS__)
+#define DECLARE_(returned, name, parameters, arguments) \
+	typedef returned name##_call parameters;        \
+	static name##_call first_##name;                \
+	static name##_call *next_##name = first_##name;
+CALLS(DECLARE)
 
 __attribute__((constructor)) static void find(void)
 {
-	next_pread = (call *)dlsym(RTLD_NEXT, "pread");
-	next_pwrite = (call *)dlsym(RTLD_NEXT, "pwrite");
-	next_stat = (by_path *)dlsym(RTLD_NEXT, "stat");
-	next_open = (opening *)dlsym(RTLD_NEXT, "open");
-	next_close = (closing *)dlsym(RTLD_NEXT, "close");
+#define FIND(returned, name, ...) next_##name = (name##_call *)dlsym(RTLD_NEXT, #name);
+	CALLS(FIND)
 }
 
-/* Called by constructors of other libraries that run before this one's. */
-static ssize_t first_pread(int fd, void *buffer, size_t length, off_t offset)
-{
-	find();
-	return next_pread(fd, buffer, length, offset);
-}
-
-static ssize_t first_pwrite(int fd, void *buffer, size_t length, off_t offset)
-{
-	find();
-	return next_pwrite(fd, buffer, length, offset);
-}
-
-static int first_stat(const char *path, struct stat *facts)
-{
-	find();
-	return next_stat(path, facts);
-}
-
-static int first_open(const char *path, int flags, mode_t mode)
-{
-	find();
-	return next_open(path, flags, mode);
-}
-
-static int first_close(int fd)
-{
-	find();
-	return next_close(fd);
-}
+#define FIRST(returned, name, ...) FIRST_(returned, name, __VA_ARGS__)
+#define FIRST_(returned, name, parameters, arguments) \
+	static returned first_##name parameters       \
+	{                                             \
+		find();                               \
+		return next_##name arguments;         \
+	}
+CALLS(FIRST)
 
 #ifdef FLOOR
 /* The slots of the longest path lie behind the ring, so that no path has to be split. */
@@ -80,8 +70,10 @@ __attribute__((cold, noinline)) static void claim(void)
 	static struct slot rings[64][RING + LONGEST];
 	static unsigned claimed;
 	ring = rings[__atomic_fetch_add(&claimed, 1, __ATOMIC_RELAXED) % 64];
+#ifndef UNTOUCHED
 	for (int i = 0; i < RING + LONGEST; i++)
 		ring[i].words[0] = 1;
+#endif
 }
 #endif
 
@@ -115,15 +107,6 @@ void end(uint64_t begun, uint64_t op, int fd, size_t length, off_t offset, ssize
 #endif
 }
 
-static inline __attribute__((always_inline))
-ssize_t wrap(call *next, uint64_t op, int fd, void *buffer, size_t length, off_t offset)
-{
-	uint64_t begun = begin();
-	ssize_t result = next(fd, buffer, length, offset);
-	end(begun, op, fd, length, offset, result);
-	return result;
-}
-
 /* Stores the path of the call that has just ended. */
 static inline __attribute__((always_inline)) void store(const char *path)
 {
@@ -136,55 +119,72 @@ static inline __attribute__((always_inline)) void store(const char *path)
 #endif
 }
 
-int stat(const char *path, struct stat *facts)
-{
-	uint64_t begun = begin();
-	int result = next_stat(path, facts);
-	end(begun, 9, -1, 0, 0, result);
-	store(path);
-	return result;
-}
-
-int open(const char *path, int flags, ...)
-{
-	mode_t mode = 0;
-	if ((flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE) {
-		va_list more;
-		va_start(more, flags);
-		mode = va_arg(more, mode_t);
-		va_end(more);
+/* A call without and with a path. */
+#define WRAP(returned, name, op, fd, length, offset, ...) WRAP_(returned, name, op, fd, length, offset, __VA_ARGS__)
+#define WRAP_(returned, name, op, fd, length, offset, parameters, arguments) \
+	returned name parameters                                             \
+	{                                                                    \
+		uint64_t begun = begin();                                    \
+		returned result = next_##name arguments;                     \
+		end(begun, op, fd, length, offset, (ssize_t)result);         \
+		return result;                                               \
 	}
-	uint64_t begun = begin();
-	int result = next_open(path, flags, mode);
-	end(begun, 10, -1, mode, flags, result);
-	store(path);
-	return result;
-}
+#define WRAP_PATH(returned, name, op, argument, ...) WRAP_PATH_(returned, name, op, argument, __VA_ARGS__)
+#define WRAP_PATH_(returned, name, op, argument, parameters, arguments) \
+	returned name parameters                                        \
+	{                                                               \
+		uint64_t begun = begin();                               \
+		returned result = next_##name arguments;                \
+		end(begun, op, -1, argument, 0, (ssize_t)result);       \
+		store(path);                                            \
+		return result;                                          \
+	}
 
-int close(int fd)
-{
-	uint64_t begun = begin();
-	int result = next_close(fd);
-	end(begun, 11, fd, 0, 0, result);
-	return result;
-}
+WRAP(ssize_t, pread, 7, fd, length, offset, DATA)
+WRAP(ssize_t, pread64, 7, fd, length, offset, DATA)
+WRAP(ssize_t, read, 5, fd, length, 0, STREAM)
+WRAP(int, fstat64, 12, fd, 0, 0, (int fd, struct stat64 *facts), (fd, facts))
+WRAP(int, close, 11, fd, 0, 0, (int fd), (fd))
+WRAP_PATH(int, stat, 9, 0, NAMED_STAT)
+WRAP_PATH(int, stat64, 9, 0, NAMED_STAT64)
+WRAP_PATH(int, lstat, 9, 0, NAMED_STAT)
+WRAP_PATH(int, lstat64, 9, 0, NAMED_STAT64)
+WRAP_PATH(int, unlink, 13, 0, NAMED)
+WRAP_PATH(int, rmdir, 14, 0, NAMED)
+WRAP_PATH(int, access, 15, (size_t)mode, (const char *path, int mode), (path, mode))
+WRAP_PATH(int, mkdir, 16, mode, (const char *path, mode_t mode), (path, mode))
+WRAP_PATH(DIR *, opendir, 17, 0, NAMED)
 
-ssize_t pread(int fd, void *buffer, size_t length, off_t offset)
-{
-	return wrap(next_pread, 7, fd, buffer, length, offset);
-}
+/* Their buffers are constant. */
+#define WRAP_WRITE(name, op, offset, parameters, arguments)             \
+	ssize_t name parameters                                         \
+	{                                                               \
+		uint64_t begun = begin();                               \
+		ssize_t result = next_##name arguments;                 \
+		end(begun, op, fd, length, offset, result);             \
+		return result;                                          \
+	}
+WRAP_WRITE(write, 6, 0, (int fd, const void *data, size_t length), (fd, (void *)data, length))
+WRAP_WRITE(pwrite, 8, offset, (int fd, const void *data, size_t length, off_t offset),
+	   (fd, (void *)data, length, offset))
+WRAP_WRITE(pwrite64, 8, offset, (int fd, const void *data, size_t length, off_t offset),
+	   (fd, (void *)data, length, offset))
 
-ssize_t pread64(int fd, void *buffer, size_t length, off_t offset)
-{
-	return wrap(next_pread, 7, fd, buffer, length, offset);
-}
-
-ssize_t pwrite(int fd, const void *buffer, size_t length, off_t offset)
-{
-	return wrap(next_pwrite, 8, fd, (void *)buffer, length, offset);
-}
-
-ssize_t pwrite64(int fd, const void *buffer, size_t length, off_t offset)
-{
-	return wrap(next_pwrite, 8, fd, (void *)buffer, length, offset);
-}
+#define WRAP_OPEN(name)                                                           \
+	int name(const char *path, int flags, ...)                                \
+	{                                                                         \
+		mode_t mode = 0;                                                  \
+		if ((flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE) {      \
+			va_list more;                                             \
+			va_start(more, flags);                                    \
+			mode = va_arg(more, mode_t);                              \
+			va_end(more);                                             \
+		}                                                                 \
+		uint64_t begun = begin();                                         \
+		int result = next_##name(path, flags, mode);                      \
+		end(begun, 10, -1, mode, flags, result);                          \
+		store(path);                                                      \
+		return result;                                                    \
+	}
+WRAP_OPEN(open)
+WRAP_OPEN(open64)

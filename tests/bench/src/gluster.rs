@@ -5,7 +5,7 @@
 //! the rounds of the ratio to the plain mount of the same round, with its 95 % interval.
 
 use crate::apps::mounts::{Gluster, Mount};
-use crate::apps::programs::{self, App, Length, Measure, Took, once};
+use crate::apps::programs::{self, App, Judged, Length, Measure, Took, once};
 use crate::apps::{available, quiet};
 use crate::daemons::{self, Daemons};
 use crate::played::{Recorded, recorded_in};
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 /// Mounts, by their names in the table.
 const WAYS: [&str; 3] = ["plain", "dormant", "recording"];
@@ -81,8 +82,8 @@ fn storms(bench: &Bench, program: &Path, dir: &Path) -> App {
     App {
         what: format!("create, stat, unlink of {files} files by {PROCESSES} processes"),
         place: "GlusterFS",
-        repetitions: bench.pick(8, 3, 1),
-        warms_up: true,
+        repeat: programs::repeat(bench, 1.0, 60),
+        judged: Judged::Percent,
         command: Box::new(move |_| {
             let mut command = Command::new(&program);
             command.arg(&folder).arg(files.to_string()).arg(PROCESSES.to_string());
@@ -97,7 +98,16 @@ fn storms(bench: &Bench, program: &Path, dir: &Path) -> App {
 fn compare(apps: &[App; 3], daemons: &Daemons) -> Result<Value> {
     let before = daemons.records()?;
     let mut took = [const { Vec::<Took>::new() }; 3];
-    for round in 0..=apps[0].repetitions {
+    let percent = |own: &[Took], plain: &[Took]| {
+        let ratios = own.iter().zip(plain).map(|(own, plain)| (own.wall / plain.wall - 1.0) * 100.0);
+        median_with_interval(&ratios.collect::<Vec<_>>())
+    };
+    let started = Instant::now();
+    for round in 0.. {
+        let recording = percent(&took[2], &took[0]);
+        if round > 1 && apps[0].repeat.is_enough(round - 1, started.elapsed(), &[recording]) {
+            break;
+        }
         let mut order = [0, 1, 2];
         if round % 2 == 1 {
             order.reverse();
@@ -113,16 +123,12 @@ fn compare(apps: &[App; 3], daemons: &Daemons) -> Result<Value> {
             }
         }
     }
-    let recorded = apps[2].expect_recorded(daemons.records()? - before, apps[2].repetitions as u64 + 1)?;
-    let percent = |own: &[Took]| {
-        let ratios = own.iter().zip(&took[0]).map(|(own, plain)| (own.wall / plain.wall - 1.0) * 100.0);
-        median_with_interval(&ratios.collect::<Vec<_>>())
-    };
+    let recorded = apps[2].expect_recorded(daemons.records()? - before, took[2].len() as u64 + 1)?;
     let walls: Vec<_> =
         took.iter().map(|runs| Summary::of(runs.iter().map(|run| run.wall).collect())).collect();
     let row = json!({
         "what": apps[0].what, "unit": apps[0].measure.unit(), "ways": WAYS, "wall": walls,
-        "dormant_percent": percent(&took[1]), "recording_percent": percent(&took[2]),
+        "dormant_percent": percent(&took[1], &took[0]), "recording_percent": percent(&took[2], &took[0]),
         "recorded": recorded,
     });
     let [dormant, recording] = [&row["dormant_percent"], &row["recording_percent"]];

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Prefix of the name of every scratch folder.
-const PREFIX: &str = "miot-bench-";
+/// Prefix of the name of every scratch folder and cgroup.
+pub(crate) const PREFIX: &str = "miot-bench-";
 
 /// Creates a scratch folder.
 pub(crate) fn scratch(parent: &Path) -> Result<tempfile::TempDir> {

@@ -245,7 +245,11 @@ fn apps(results: &Value) {
         eprintln!("apps HAS MEASURED NOTHING: no file system could be made here");
         return;
     }
-    rows(&results["programs"], &["/wall/0/median", "/wall/1/median"]);
+    let rows = rows(&results["programs"], &["/wall/0/median", "/wall/1/median", "/recorded/records"]);
+    let with = |server: &str| rows.iter().filter(|row| row["server"] == server).count();
+    assert!(with("everything on the node") > 0);
+    // Groups of processes need root and the cpu controller.
+    assert!([0, with("everything on the node")].contains(&with("log-server apart")), "{rows:#?}");
     assert!(results["trace"]["events"].as_u64().is_some_and(|events| events > 0), "{:#}", results["trace"]);
 }
 
@@ -317,11 +321,18 @@ fn replay(results: &Value) {
 }
 
 fn paper(results: &Value) {
-    rows(&Value::Array(vec![results["response"].clone()]), &["/line", "/format", "/write", "/raw"]);
-    for pass in rows(&results["passes"], &["/bytes"]) {
+    let response = &results["response"];
+    let figures = ["/line/median", "/format/median", "/write/median", "/raw/median", "/ratio/low"];
+    rows(&Value::Array(vec![response.clone()]), &figures);
+    assert_eq!(rows(&response["parts"], &["/cycles/repetitions"]).len(), 8, "{response:#}");
+    let passes = rows(&results["passes"], &["/bytes"]);
+    for pass in passes {
         assert_eq!(rows(&pass["ways"], &["/seconds"]).len(), 6, "{pass:#}");
     }
-    assert!(results["cpu"].as_array().is_some_and(|cpu| !cpu.is_empty()));
+    for service in ["as in the paper", "undelayed"] {
+        assert_eq!(passes.iter().filter(|pass| pass["service"] == service).count(), 4, "{service}");
+    }
+    assert_eq!(rows(&results["cpu"], &["/mean/repetitions", "/transfers/0/records"]).len(), 2);
     assert!(results["events"].as_u64().is_some_and(|events| events > 1000), "nothing was recorded");
 }
 

@@ -7,16 +7,19 @@
  *   PVFS_STANDIN_MASK   mask of the debug log (PVFS_STANDIN_LOG: its file), 0: none
  *   PVFS_STANDIN_HANGS  a file: while it exists, a read or write at offset 8192 is not served
  *   PVFS_STANDIN_LINES  log lines of a read or write under the masks 1 << 26 (io) and all others,
- *                       "32,290" */
+ *                       "32,290"
+ *   PVFS_STANDIN_DELAY  time of the servers for a read or write: nanoseconds, and nanoseconds per
+ *                       64 KiB, "440000,560000" (default: as fast as the file) */
 #define _GNU_SOURCE
 #include "pvfs2.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -76,23 +79,13 @@ int gossip_debug_on;
 static FILE *log_file;
 static unsigned io_lines = 32, all_lines = 290;
 
+#define LOG_LINE log_line
+#include "log_line.h"
+
 __attribute__((format(printf, 3, 0))) int __gossip_debug_va(uint64_t mask, char prefix, const char *format, va_list list)
 {
-    char line[5120];
-    struct timeval now;
     (void)mask;
-    if (!log_file)
-        return 0;
-    gettimeofday(&now, NULL);
-    time_t seconds = now.tv_sec;
-    struct tm broken_down;
-    localtime_r(&seconds, &broken_down);
-    size_t at = (size_t)snprintf(line, sizeof line, "[%c ", prefix == '?' ? 'D' : prefix);
-    at += strftime(line + at, sizeof line - at, "%H:%M:%S", &broken_down);
-    at += (size_t)snprintf(line + at, sizeof line - at, ".%06ld] ", (long)now.tv_usec);
-    vsnprintf(line + at, sizeof line - at, format, list);
-    fprintf(log_file, "%s", line);
-    return fflush(log_file);
+    return log_file ? log_line(log_file, prefix == '?' ? 'D' : prefix, format, list) : 0;
 }
 
 __attribute__((format(printf, 3, 4))) int __gossip_debug(uint64_t mask, char prefix, const char *format, ...)
@@ -178,6 +171,28 @@ static PVFS_sys_op_id next_id = 1000;
 static pthread_mutex_t queue = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER, done = PTHREAD_COND_INITIALIZER;
 
+/* Time of the servers. The thread sleeps for most of it, so that other processes run, as a client
+ * sleeps that waits for the network. It spins at the end, because a sleep may end late. */
+static uint64_t delay, delay_per_64_kib;
+
+static uint64_t monotonic(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void wait_until(uint64_t until)
+{
+    enum { SPIN_NS = 100000 };
+    uint64_t wake = until - SPIN_NS, now = monotonic();
+    struct timespec time = { (time_t)(wake / 1000000000), (long)(wake % 1000000000) };
+    if (now < wake)
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
+    while (monotonic() < until)
+        ;
+}
+
 static PVFS_error serve(struct request *r)
 {
     PVFS_error error = 0;
@@ -196,10 +211,13 @@ static PVFS_error serve(struct request *r)
         const char *hangs = getenv("PVFS_STANDIN_HANGS");
         while (hangs && r->offset == 8192 && access(hangs, F_OK) == 0)
             usleep(1000);
+        uint64_t total = delay + r->length * delay_per_64_kib / 65536, begun = total ? monotonic() : 0;
         ssize_t moved = fd < 0 ? -1 : r->write ? pwrite(fd, r->buffer, r->length, (off_t)r->offset)
                                                : pread(fd, r->buffer, r->length, (off_t)r->offset);
         if (moved < 0)
             return fd < 0 ? -EINVAL_ : -EIO_;
+        if (total)
+            wait_until(begun + total);
         ((PVFS_sysresp_io *)r->resp)->total_completed = moved;
         return 0;
     }
@@ -242,6 +260,8 @@ static PVFS_error serve(struct request *r)
 static void *worker(void *unused)
 {
     (void)unused;
+    if (delay || delay_per_64_kib)
+        prctl(PR_SET_TIMERSLACK, 1ul);
     pthread_mutex_lock(&queue);
     for (;;) {
         while (!first)
@@ -263,12 +283,15 @@ static void *worker(void *unused)
 int PVFS_sys_initialize(uint64_t mask)
 {
     const char *text = getenv("PVFS_STANDIN_MASK"), *log = getenv("PVFS_STANDIN_LOG"), *lines = getenv("PVFS_STANDIN_LINES");
+    const char *slow = getenv("PVFS_STANDIN_DELAY");
     pthread_t thread;
     gossip_debug_mask = text ? strtoull(text, NULL, 0) : mask;
     gossip_debug_on = gossip_debug_mask != 0;
     log_file = log ? fopen(log, "w") : stderr;
     if (lines)
         sscanf(lines, "%u,%u", &io_lines, &all_lines);
+    if (slow)
+        sscanf(slow, "%" SCNu64 ",%" SCNu64, &delay, &delay_per_64_kib);
     return pthread_create(&thread, NULL, worker, NULL) == 0 ? 0 : -EIO_;
 }
 

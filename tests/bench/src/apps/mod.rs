@@ -1,35 +1,69 @@
 //! `apps`: overhead of the `posix` hook in real programs on real file systems, with both daemons
 //! running.
 //!
-//! The variants of a program run in turn, and the order reverses with each round. The overhead is
-//! the median over the rounds of the ratio to the plain run of the same round, with its 95 %
-//! interval.
+//! The variants of a program run in turn, and the order reverses with each round. With the hook it
+//! runs twice per round: with the log-server in a cgroup that gets almost no time meanwhile, as if
+//! it ran on another machine, and with everything on the node. The overhead is the median over the
+//! rounds of the ratio to the plain run of the same round, with its 95 % interval. Rounds end when
+//! the interval is narrow or their time is used up.
 
 pub(crate) mod mounts;
 pub(crate) mod programs;
+mod share;
 
 use crate::daemons::{self, Daemons};
 use crate::report::{interval, number};
-use crate::stats::{Summary, median_with_interval};
+use crate::stats::{Interval, Summary, median_with_interval, ratio_of_medians};
 use crate::{Bench, pipeline, process, worker};
 use anyhow::{Context, Result, ensure};
 use mounts::{Ext4, Gluster};
-use programs::{App, Length, Measure, Took, once};
+use programs::{App, Judged, Length, Took, once};
 use serde_json::{Value, json};
+use share::Share;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Places of the log-server, by their names in the tables.
+pub(crate) const SERVERS: [&str; 2] = [APART, ON_NODE];
+const APART: &str = "log-server apart";
+const ON_NODE: &str = "everything on the node";
+
+/// Variants of a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Plain,
+    Floor,
+    /// The hook, with the log-server in this place.
+    Hook(&'static str),
+}
+
+/// What all programs have in common.
+struct Site<'a> {
+    bench: &'a Bench,
+    daemons: &'a Daemons,
+    /// Group of the log-server, where one can be created.
+    share: Option<&'a Share>,
+    floor: PathBuf,
+    hook: PathBuf,
+}
+
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let dir = bench.disk.path();
+    // Declared before the daemons, so that it is removed after their end.
+    let mut share = None;
     let daemons = Daemons::start(&dir.join("daemons"), &bench.memory.path().join("node"), "drop-newest")?;
-    let libraries = [wrapper(bench)?, daemons::built("libmiot_posix.so")?];
-    libraries.iter().try_for_each(|library| worker::expect_preloads(library))?;
+    if let [_, server] = daemons.pids()[..] {
+        share = available("a cgroup of the log-server", Share::around(server));
+    }
+    let (floor, hook) = (wrapper(bench)?, daemons::built("libmiot_posix.so")?);
+    [&floor, &hook].into_iter().try_for_each(|library| worker::expect_preloads(library))?;
+    let site = Site { bench, daemons: &daemons, share: share.as_ref(), floor, hook };
     let mut results = Vec::new();
     println!(
-        "{:46} {:10} {:>12} {:>9} {:>18} {:>9} {:>12} {:>9}",
-        "program", "on", "plain", "hook %", "95 % interval", "CPU %", "instructions", "%"
+        "{:46} {:10} {:22} {:>4} {:>12} {:>9} {:>18} {:>9} {:>18} {:>9}",
+        "program", "on", "", "runs", "plain", "hook %", "95 % interval", "x floor", "95 % interval", "CPU %"
     );
     let ext4 = available("ext4 on a loop device", Ext4::mount(dir));
     if let Some(ext4) = &ext4 {
@@ -38,7 +72,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         apps.push(programs::storm(bench, "ext4", place)?);
         apps.extend(available("git", programs::git(bench, "ext4", place)));
         apps.push(programs::sqlite(bench, "ext4", place)?);
-        compare(bench, &apps, &daemons, &libraries, &mut results)?;
+        site.compare(&apps, &mut results)?;
     }
     drop(ext4);
     // Starting and stopping it takes half a minute: more than all the rest of a smoke run.
@@ -46,9 +80,10 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     if let Some(gluster) = &gluster {
         let mut apps = programs::fio(bench, "GlusterFS", gluster.dir());
         apps.push(programs::storm(bench, "GlusterFS", gluster.dir())?);
-        compare(bench, &apps, &daemons, &libraries, &mut results)?;
+        site.compare(&apps, &mut results)?;
     }
     drop(gluster);
+    drop(site);
     let trace = daemons.trace().to_path_buf();
     let ended = daemons.stop()?;
     let rows = pipeline::count(&trace)?;
@@ -70,65 +105,126 @@ pub(crate) fn available<T>(what: &str, made: Result<T>) -> Option<T> {
     made.inspect_err(|error| eprintln!("{what} IS SKIPPED: {error:#}")).ok()
 }
 
-/// Builds the wrapper of `pread` and `pwrite` that is the lower bound for any hook.
+/// Builds the wrapper that is the lower bound for any hook. Its ring is not touched in advance, as
+/// the lanes of a program are not.
 fn wrapper(bench: &Bench) -> Result<PathBuf> {
-    worker::compile("wrapper", bench.disk.path(), &["-shared", "-fPIC", "-ldl", "-DFLOOR"])
+    let flags = ["-shared", "-fPIC", "-ldl", "-DFLOOR", "-DPATHS", "-DUNTOUCHED"];
+    worker::compile("wrapper", bench.disk.path(), &flags)
 }
 
-fn compare(
-    bench: &Bench,
-    apps: &[App],
-    daemons: &Daemons,
-    libraries: &[PathBuf; 2],
-    results: &mut Vec<Value>,
-) -> Result<()> {
-    let [floor, hook] = libraries;
-    for app in apps {
-        let is_fio = matches!(app.measure, Measure::Fio { .. });
-        // The wrapper covers only fio's calls.
-        let ways: Vec<Option<&Path>> =
-            [None, Some(hook.as_path())].into_iter().chain(is_fio.then_some(Some(floor.as_path()))).collect();
-        let prepared = |way: Option<&Path>, length| {
-            let mut command = (app.command)(length);
-            command.env("MIOT_DIR", daemons.node());
-            if let Some(library) = way {
-                command.env("LD_PRELOAD", library);
-            }
-            command
+/// Runs of a program, of each variant.
+struct Runs {
+    ways: Vec<Way>,
+    took: Vec<Vec<Took>>,
+}
+
+impl Runs {
+    fn of(&self, way: Way) -> Option<&[Took]> {
+        self.ways.iter().position(|other| *other == way).map(|at| self.took[at].as_slice())
+    }
+
+    /// Returns what a variant adds to the plain run of the same round, %.
+    fn percent(&self, way: Way, of: fn(&Took) -> f64) -> Option<Interval> {
+        let pairs = self.of(way)?.iter().zip(self.of(Way::Plain)?);
+        let added: Vec<f64> = pairs.map(|(own, plain)| (of(own) / of(plain) - 1.0) * 100.0).collect();
+        Some(median_with_interval(&added))
+    }
+
+    /// Returns what a variant adds, divided by what the floor wrapper adds.
+    fn times_floor(&self, way: Way) -> Option<Interval> {
+        let (own, floor, plain) = (self.of(way)?, self.of(Way::Floor)?, self.of(Way::Plain)?);
+        let added: Vec<(f64, f64)> = own
+            .iter()
+            .zip(floor)
+            .zip(plain)
+            .map(|((own, floor), plain)| (own.wall - plain.wall, floor.wall - plain.wall))
+            .collect();
+        Some(ratio_of_medians(&added))
+    }
+
+    /// Returns the figures that must have narrow intervals.
+    fn judged(&self, judged: Judged) -> Vec<Interval> {
+        let figure = |server| match judged {
+            Judged::Percent => self.percent(Way::Hook(server), |run| run.wall),
+            Judged::TimesFloor => self.times_floor(Way::Hook(server)),
         };
-        let before = daemons.records()?;
-        let mut runs = 0;
-        let mut took = vec![Vec::<Took>::new(); ways.len()];
-        for round in usize::from(!app.warms_up)..=app.repetitions {
-            let mut order: Vec<usize> = (0..ways.len()).collect();
-            if round % 2 == 1 {
-                order.reverse();
-            }
-            for at in order {
+        SERVERS.into_iter().filter_map(figure).collect()
+    }
+}
+
+impl Site<'_> {
+    fn compare(&self, apps: &[App], results: &mut Vec<Value>) -> Result<()> {
+        for app in apps {
+            // Valgrind takes a second to start.
+            let is_counted = !self.bench.is_smoke() || results.is_empty();
+            let before = self.daemons.records()?;
+            let runs = self.runs(app)?;
+            let hooked = runs.ways.iter().zip(&runs.took).filter(|(way, _)| matches!(way, Way::Hook(_)));
+            // The first run of each was left out.
+            let hooked = hooked.map(|(_, took)| took.len() as u64 + 1).sum();
+            let recorded = app.expect_recorded(self.daemons.records()? - before, hooked)?;
+            let mut instructions = Vec::new();
+            for way in [Way::Plain, Way::Hook(ON_NODE)] {
                 (app.reset)()?;
-                quiet(daemons);
-                let run = once(prepared(ways[at], Length::Timed), app.measure)
-                    .with_context(|| format!("{} on {}", app.what, app.place))?;
-                runs += u64::from(ways[at] == Some(hook.as_path()));
+                let command = self.command(app, way, Length::Counted);
+                instructions.push(if is_counted { count(command)? } else { None });
+            }
+            (app.reset)()?;
+            for server in SERVERS.into_iter().filter(|server| runs.of(Way::Hook(server)).is_some()) {
+                let mut row = row(app, &runs, server, &instructions);
+                row["recorded"] = recorded.clone();
+                results.push(row);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a program in each variant, in turn, until its figures have narrow intervals.
+    fn runs(&self, app: &App) -> Result<Runs> {
+        let apart = self.share.map(|_| Way::Hook(APART));
+        let ways: Vec<Way> =
+            [Way::Plain].into_iter().chain(apart).chain([Way::Hook(ON_NODE), Way::Floor]).collect();
+        let mut runs = Runs { took: vec![Vec::new(); ways.len()], ways };
+        let mut started = Instant::now();
+        for round in 0.. {
+            if round == 1 {
+                started = Instant::now();
+            } else if round > 1
+                && app.repeat.is_enough(round - 1, started.elapsed(), &runs.judged(app.judged))
+            {
+                break;
+            }
+            for step in 0..runs.ways.len() {
+                let at = if round % 2 == 1 { runs.ways.len() - 1 - step } else { step };
+                let took = self.once(app, runs.ways[at])?;
                 if round > 0 {
-                    took[at].push(run);
+                    runs.took[at].push(took);
                 }
             }
         }
-        let recorded = app.expect_recorded(daemons.records()? - before, runs)?;
-        let mut instructions = Vec::new();
-        for way in ways.iter().take(2) {
-            (app.reset)()?;
-            // Valgrind takes a second to start.
-            let counted = !bench.is_smoke() || results.is_empty();
-            instructions.push(if counted { count(prepared(*way, Length::Counted))? } else { None });
-        }
-        (app.reset)()?;
-        let mut row = row(app, &took, &instructions);
-        row["recorded"] = recorded;
-        results.push(row);
+        Ok(runs)
     }
-    Ok(())
+
+    fn once(&self, app: &App, way: Way) -> Result<Took> {
+        (app.reset)()?;
+        quiet(self.daemons);
+        let share = self.share.filter(|_| way == Way::Hook(APART));
+        share.map_or(Ok(()), |share| share.limit(true))?;
+        let took = once(self.command(app, way, Length::Timed), app.measure);
+        share.map_or(Ok(()), |share| share.limit(false))?;
+        took.with_context(|| format!("{} on {}", app.what, app.place))
+    }
+
+    fn command(&self, app: &App, way: Way, length: Length) -> Command {
+        let mut command = (app.command)(length);
+        command.env("MIOT_DIR", self.daemons.node());
+        match way {
+            Way::Plain => &mut command,
+            Way::Floor => command.env("LD_PRELOAD", &self.floor),
+            Way::Hook(_) => command.env("LD_PRELOAD", &self.hook),
+        };
+        command
+    }
 }
 
 /// Waits until the daemons have finished the work of the last run.
@@ -168,55 +264,57 @@ fn count(command: Command) -> Result<Option<f64>> {
     Ok(digits.parse().ok())
 }
 
-fn row(app: &App, took: &[Vec<Took>], instructions: &[Option<f64>]) -> Value {
-    let [plain, hook] = [&took[0], &took[1]];
-    let percent = |own: &[Took], of: fn(&Took) -> f64| {
-        let ratios: Vec<f64> =
-            own.iter().zip(plain).map(|(own, plain)| (of(own) / of(plain) - 1.0) * 100.0).collect();
-        median_with_interval(&ratios)
-    };
-    let summary = |runs: &[Took], of: fn(&Took) -> f64| Summary::of(runs.iter().map(of).collect());
+fn row(app: &App, runs: &Runs, server: &'static str, instructions: &[Option<f64>]) -> Value {
+    let hook = Way::Hook(server);
     let wall: fn(&Took) -> f64 = |run| run.wall;
     let cpu: fn(&Took) -> f64 = |run| run.cpu;
+    let summaries = |of: fn(&Took) -> f64| {
+        [Way::Plain, hook].map(|way| Summary::of(runs.of(way).unwrap_or_default().iter().map(of).collect()))
+    };
     let added = instructions[0].zip(instructions[1]).map(|(plain, hook)| (hook / plain - 1.0) * 100.0);
     let row = json!({
-        "what": app.what, "place": app.place, "unit": app.measure.unit(),
-        "wall": [summary(plain, wall), summary(hook, wall)],
-        "cpu": [summary(plain, cpu), summary(hook, cpu)],
-        "wall_percent": percent(hook, wall), "cpu_percent": percent(hook, cpu),
-        "floor_percent": took.get(2).map(|floor| percent(floor, wall)),
+        "what": app.what, "place": app.place, "server": server, "unit": app.measure.unit(),
+        "wall": summaries(wall), "cpu": summaries(cpu),
+        "wall_percent": runs.percent(hook, wall), "cpu_percent": runs.percent(hook, cpu),
+        "floor_percent": runs.percent(Way::Floor, wall), "times_floor": runs.times_floor(hook),
         "instructions": instructions, "instructions_percent": added,
     });
     println!(
-        "{:46} {:10} {:>12} {:>9} {:>18} {:>9} {:>12} {:>9}",
+        "{:46} {:10} {:22} {:>4} {:>12} {:>9} {:>18} {:>9} {:>18} {:>9}",
         app.what,
         app.place,
+        server,
+        row["wall_percent"]["repetitions"],
         number(&row["wall"][0]["median"], 1),
         number(&row["wall_percent"]["median"], 2),
         interval(&row["wall_percent"], 2),
-        number(&row["cpu_percent"]["median"], 2),
-        number(&row["instructions"][0], 0),
-        number(&row["instructions_percent"], 2)
+        number(&row["times_floor"]["median"], 2),
+        interval(&row["times_floor"], 2),
+        number(&row["cpu_percent"]["median"], 2)
     );
     row
 }
 
 pub(crate) fn table(results: &Value) -> String {
     let mut text = String::from(
-        "| program | on | plain | unit | added by the hook, % | 95 % interval | by the floor wrapper, % | CPU plain | CPU added, % | user instructions, millions | added, % |\n|---|---|--:|---|--:|--:|--:|--:|--:|--:|--:|\n",
+        "| program | on | log-server | rounds | plain | unit | added by the hook, % | 95 % interval | by the floor wrapper, % | × floor | 95 % interval | CPU plain | CPU added, % | user instructions, millions | added, % |\n|---|---|---|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for row in results["programs"].as_array().into_iter().flatten() {
         let word = |key: &str| row[key].as_str().unwrap_or("").to_string();
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             word("what"),
             word("place"),
+            if row["server"] == APART { "apart" } else { "on the node" },
+            row["wall_percent"]["repetitions"],
             number(&row["wall"][0]["median"], 0),
             word("unit"),
             number(&row["wall_percent"]["median"], 2),
             interval(&row["wall_percent"], 2),
             number(&row["floor_percent"]["median"], 2),
+            number(&row["times_floor"]["median"], 2),
+            interval(&row["times_floor"], 2),
             number(&row["cpu"][0]["median"], 0),
             number(&row["cpu_percent"]["median"], 2),
             row["instructions"][0].as_f64().map_or("–".into(), |count| format!("{:.1}", count / 1e6)),

@@ -1,5 +1,6 @@
 //! Programs that run with and without the hook, their preparation, and the measurement of a run.
 
+use crate::stats::Repeat;
 use crate::{Bench, process, worker};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -12,10 +13,10 @@ use std::time::{Duration, Instant};
 pub(crate) struct App {
     pub(crate) what: String,
     pub(crate) place: &'static str,
-    /// Number of runs of each variant.
-    pub(crate) repetitions: usize,
-    /// Each variant has one additional run first, which lays out files and warms caches.
-    pub(crate) warms_up: bool,
+    /// Number of runs of each variant. An additional one first lays out files and warms caches.
+    pub(crate) repeat: Repeat,
+    /// The figure whose interval must be narrow.
+    pub(crate) judged: Judged,
     /// Returns the command. `Length` selects a short one for counting instructions.
     pub(crate) command: Box<dyn Fn(Length) -> Command>,
     /// Called before each run.
@@ -37,6 +38,26 @@ impl App {
             self.requests
         );
         Ok(json!({ "runs": runs, "records": records }))
+    }
+}
+
+/// Figure of a program that has a target.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Judged {
+    /// Added time, %.
+    Percent,
+    /// Added time beside that of the floor wrapper.
+    TimesFloor,
+}
+
+/// Returns repetitions that end when the interval is this narrow. `seconds` limits those of a full
+/// run.
+pub(crate) fn repeat(bench: &Bench, half_width: f64, seconds: u64) -> Repeat {
+    Repeat {
+        least: bench.pick(7, 3, 1),
+        most: bench.pick(60, 5, 1),
+        half_width,
+        time: Duration::from_secs(bench.pick(seconds, seconds / 10, 0)),
     }
 }
 
@@ -120,8 +141,8 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
         ("fio, libaio, 32 random reads at a time, direct", "randread", true, "libaio"),
     ] {
         let requests = match (slow, direct) {
-            (true, _) => bench.pick(8_000, 1_000, 100),
-            (false, true) => bench.pick(10_000, 1_000, 100),
+            (true, _) => bench.pick(4_000, 1_000, 100),
+            (false, true) => bench.pick(5_000, 1_000, 100),
             (false, false) => bench.pick(300_000, 50_000, 1_000),
         };
         // In a smoke run, one of each kind is enough.
@@ -146,11 +167,19 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
                 .arg(format!("--filename={}", file.display()));
             command
         };
+        // A read from the page cache of a GlusterFS mount makes no request to its server.
+        let judged = match (slow, direct, rw) {
+            (false, false, _) | (true, false, "randread") => Judged::TimesFloor,
+            _ => Judged::Percent,
+        };
         apps.push(App {
             what: label.into(),
             place,
-            repetitions: bench.pick(10, 3, 1),
-            warms_up: true,
+            repeat: match judged {
+                Judged::TimesFloor => repeat(bench, 0.1, 35),
+                Judged::Percent => repeat(bench, 1.0, 45),
+            },
+            judged,
             command: Box::new(command),
             reset: Box::new(|| Ok(())),
             measure: Measure::Fio { requests },
@@ -165,7 +194,7 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
 pub(crate) fn storm(bench: &Bench, place: &'static str, dir: &Path) -> Result<App> {
     let program = worker::compile("storm", bench.disk.path(), &[])?;
     let slow = place == "GlusterFS";
-    let files = if slow { bench.pick(100_000, 500, 100) } else { bench.pick(100_000, 5_000, 200) };
+    let files = if slow { bench.pick(3_000, 500, 100) } else { bench.pick(100_000, 5_000, 200) };
     let (processes, by) = if slow { (16, " by 16 processes") } else { (1, "") };
     let folder = dir.join("storm");
     std::fs::create_dir_all(&folder)?;
@@ -180,9 +209,8 @@ pub(crate) fn storm(bench: &Bench, place: &'static str, dir: &Path) -> Result<Ap
     Ok(App {
         what: format!("create, stat, unlink of {files} files{by}"),
         place,
-        repetitions: if slow { 2 } else { bench.pick(10, 3, 1) },
-        // It leaves no files, and takes minutes.
-        warms_up: !slow,
+        repeat: if slow { repeat(bench, 1.0, 60) } else { repeat(bench, 0.5, 45) },
+        judged: Judged::Percent,
         command: Box::new(command),
         reset: Box::new(|| Ok(())),
         measure: Measure::Process,
@@ -242,8 +270,8 @@ pub(crate) fn git(bench: &Bench, place: &'static str, dir: &Path) -> Result<App>
     Ok(App {
         what: format!("`git status`, {files} files"),
         place,
-        repetitions: bench.pick(20, 3, 1),
-        warms_up: true,
+        repeat: repeat(bench, 1.0, 40),
+        judged: Judged::Percent,
         command: Box::new(move |_| {
             let mut command = git();
             command.args(["status", "--porcelain"]);
@@ -286,8 +314,8 @@ pub(crate) fn sqlite(bench: &Bench, place: &'static str, dir: &Path) -> Result<A
     Ok(App {
         what: "sqlite3, inserts and queries".into(),
         place,
-        repetitions: bench.pick(20, 3, 1),
-        warms_up: true,
+        repeat: repeat(bench, 0.25, 45),
+        judged: Judged::Percent,
         command: Box::new(move |length| {
             let script = if length == Length::Counted { &counted } else { &timed };
             let mut command = Command::new("sqlite3");

@@ -3,15 +3,17 @@
 mod analyses;
 mod cluster;
 mod daemons;
+mod paper;
 mod programs;
 mod recording;
 
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Benchmarks with targets, and their sections in `docs/dev/performance-method.md`, which explain
 /// targets that are not met.
-const SECTIONS: [(&str, &str, AddTargets); 16] = [
+const SECTIONS: [(&str, &str, AddTargets); 17] = [
     ("op", "one-recorded-operation", recording::op),
     ("threads", "threads", recording::threads),
     ("hook", "the-posix-hook", recording::hook),
@@ -28,6 +30,7 @@ const SECTIONS: [(&str, &str, AddTargets); 16] = [
     ("recovery", "recovery-after-a-crash", daemons::recovery),
     ("delay", "delay", daemons::delay),
     ("analysis", "analyses-of-a-long-trace", analyses::analysis),
+    ("paper", "the-miot-papers-table-and-figures", paper::paper),
 ];
 
 /// Adds the targets of a benchmark, whose results are null if it has not run.
@@ -35,7 +38,7 @@ type AddTargets = fn(&Value, &mut Vec<Target>);
 
 /// A target and its measured value.
 struct Target {
-    what: &'static str,
+    what: Cow<'static, str>,
     limit: Limit,
     unit: &'static str,
     /// `None`: not measured.
@@ -46,6 +49,18 @@ struct Target {
 enum Limit {
     Maximum(f64),
     Minimum(f64),
+    /// The value cannot be distinguished from zero, and its interval is narrower than this to both
+    /// sides.
+    Zero(f64),
+}
+
+/// Whether a target is met, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    Met,
+    /// The limit lies in the interval, or the interval is too wide.
+    NotResolved,
+    NotMet,
 }
 
 impl Limit {
@@ -53,7 +68,24 @@ impl Limit {
         match self {
             Limit::Maximum(limit) => value <= limit,
             Limit::Minimum(limit) => value >= limit,
+            Limit::Zero(half) => value.abs() <= half,
         }
+    }
+
+    fn outcome(self, found: Found) -> Outcome {
+        let is_met = match (self, found.interval) {
+            (Limit::Zero(half), Some([low, high])) if high - low > 2.0 * half => return Outcome::NotResolved,
+            // An interval below zero shows no cost.
+            (Limit::Zero(_), Some([low, _])) => low <= 0.0,
+            (_, Some([low, high])) if self.is_met(low) != self.is_met(high) => return Outcome::NotResolved,
+            _ => self.is_met(found.value),
+        };
+        if is_met { Outcome::Met } else { Outcome::NotMet }
+    }
+
+    /// Returns the worst of a group: by outcome, then by value.
+    fn worst(self, group: impl Iterator<Item = Found>) -> Option<Found> {
+        group.max_by(|a, b| self.outcome(*a).cmp(&self.outcome(*b)).then(a.value.total_cmp(&b.value)))
     }
 }
 
@@ -82,22 +114,21 @@ impl Found {
 /// Adds a target. `found` is its measured value, if there is one.
 fn push(
     targets: &mut Vec<Target>,
-    what: &'static str,
+    what: impl Into<Cow<'static, str>>,
     limit: Limit,
     unit: &'static str,
     found: Option<impl Into<Found>>,
 ) {
-    targets.push(Target { what, limit, unit, found: found.map(Into::into) });
+    targets.push(Target { what: what.into(), limit, unit, found: found.map(Into::into) });
 }
 
 impl Target {
-    /// Whether the target is met. If its limit lies in the interval, the run cannot tell.
     fn verdict(&self, found: Found, section: &str) -> String {
-        match found.interval {
-            Some([low, high]) if self.limit.is_met(low) != self.limit.is_met(high) => {
+        match (self.limit.outcome(found), found.interval) {
+            (Outcome::Met, _) => "met".into(),
+            (Outcome::NotResolved, Some([low, high])) => {
                 format!("not resolved: {} to {}", format(low), format(high))
             }
-            _ if self.limit.is_met(found.value) => "met".into(),
             _ => format!("**not met**, [why](performance-method.md#{section})"),
         }
     }
@@ -106,6 +137,7 @@ impl Target {
         let wanted = match self.limit {
             Limit::Maximum(limit) => format!("≤ {limit} {}", self.unit),
             Limit::Minimum(limit) => format!("≥ {limit} {}", self.unit),
+            Limit::Zero(half) => format!("0 ± {half} {}", self.unit),
         };
         let (value, verdict) = match self.found {
             Some(found) => (format!("{} {}", format(found.value), self.unit), self.verdict(found, section)),
@@ -148,7 +180,7 @@ mod tests {
     use serde_json::json;
 
     fn verdict_of(limit: Limit, median: &Value) -> String {
-        let target = Target { what: "x", limit, unit: "ns", found: Found::of(median) };
+        let target = Target { what: "x".into(), limit, unit: "ns", found: Found::of(median) };
         target.row("op", "one")
     }
 
@@ -163,6 +195,27 @@ mod tests {
         assert!(verdict_of(Limit::Maximum(2.2), &resolved).contains("not resolved: 1.50 to 2.50"));
         assert!(verdict_of(Limit::Maximum(2.2), &json!({ "median": 2.0 })).contains("| met |"));
         assert!(verdict_of(Limit::Maximum(2.2), &Value::Null).contains("| – | not measured |"));
+    }
+
+    #[test]
+    fn zero_is_met_only_by_a_narrow_interval() {
+        let of = |low, high| Limit::Zero(1.0).outcome(Found { value: 0.1, interval: Some([low, high]) });
+        assert_eq!(of(-0.4, 0.5), Outcome::Met);
+        assert_eq!(of(0.05, 0.5), Outcome::NotMet);
+        assert_eq!(of(-1.5, 1.0), Outcome::NotResolved);
+        let wide = json!({ "median": 0.1, "low": -1.5, "high": 1.0 });
+        assert!(
+            verdict_of(Limit::Zero(1.0), &wide)
+                .contains("| 0 ± 1 ns | 0.10 ns | not resolved: -1.50 to 1.00")
+        );
+    }
+
+    #[test]
+    fn worst_is_not_met_before_not_resolved() {
+        let found = |value, low, high| Found { value, interval: Some([low, high]) };
+        let group = [found(3.0, -4.0, 9.0), found(0.2, 0.1, 0.3), found(0.5, -0.1, 0.6)];
+        let worst = Limit::Zero(1.0).worst(group.into_iter());
+        assert_eq!(worst.map(|found| found.value), Some(0.2));
     }
 
     #[test]

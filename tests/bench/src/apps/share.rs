@@ -41,29 +41,28 @@ impl Share {
             let dir = root.join(format!("{PREFIX}{}", std::process::id()));
             std::fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
             let share = Share { dir, version };
-            match version {
-                Version::One => share.set("cpu.shares", "2")?,
-                Version::Two => share.set("cpu.weight", "1")?,
-            }
             share.set("cgroup.procs", &pid.to_string())?;
             return Ok(share);
         }
         bail!("no cgroup hierarchy has the cpu controller")
     }
 
-    /// Limits the group to [`QUOTA`], or ends the limit, so that the process catches up between two
-    /// measurements.
+    /// Limits the group to [`QUOTA`] and the least weight, or ends the limit: the process then runs
+    /// as usual, and catches up between two measurements.
     pub(crate) fn limit(&self, is_limited: bool) -> Result<()> {
         let (quota, period) = QUOTA;
-        match (self.version, is_limited) {
+        let settings = match (self.version, is_limited) {
             (Version::One, true) => {
-                self.set("cpu.cfs_period_us", &period.to_string())?;
-                self.set("cpu.cfs_quota_us", &quota.to_string())
+                let quota = ("cpu.cfs_quota_us", quota.to_string());
+                vec![("cpu.shares", "2".into()), ("cpu.cfs_period_us", period.to_string()), quota]
             }
-            (Version::One, false) => self.set("cpu.cfs_quota_us", "-1"),
-            (Version::Two, true) => self.set("cpu.max", &format!("{quota} {period}")),
-            (Version::Two, false) => self.set("cpu.max", "max"),
-        }
+            (Version::One, false) => vec![("cpu.cfs_quota_us", "-1".into()), ("cpu.shares", "1024".into())],
+            (Version::Two, true) => {
+                vec![("cpu.weight", "1".into()), ("cpu.max", format!("{quota} {period}"))]
+            }
+            (Version::Two, false) => vec![("cpu.max", format!("max {period}")), ("cpu.weight", "100".into())],
+        };
+        settings.iter().try_for_each(|(file, value)| self.set(file, value))
     }
 
     fn set(&self, file: &str, value: &str) -> Result<()> {

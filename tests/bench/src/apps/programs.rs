@@ -176,8 +176,8 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
             what: label.into(),
             place,
             repeat: match judged {
-                Judged::TimesFloor => repeat(bench, 0.1, 35),
-                Judged::Percent => repeat(bench, 1.0, 45),
+                Judged::TimesFloor => repeat(bench, 0.1, 30),
+                Judged::Percent => repeat(bench, 1.0, 35),
             },
             judged,
             command: Box::new(command),

@@ -12,10 +12,10 @@ from typing import Any, Callable
 import torch
 import torch.utils.data
 
+from . import _ranks
 from ._miot import region
+from ._replace import replace
 
-#: Set on functions that mark regions, so that they are replaced once.
-_MARK = "_miot_region"
 _loaders = itertools.count()
 _nesting = threading.local()
 
@@ -28,14 +28,7 @@ def _marked(function: Callable[..., Any], make: Callable[..., region]) -> Callab
         with make(*args, **kwargs):
             return function(*args, **kwargs)
 
-    setattr(wrapper, _MARK, True)
     return wrapper
-
-
-def _replace(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    function = getattr(owner, name, None)
-    if function is not None and not hasattr(function, _MARK):
-        setattr(owner, name, wrap(function))
 
 
 class _Batches:
@@ -112,7 +105,6 @@ def _iterate(function: Callable[..., Any]) -> Callable[..., Any]:
             whole.__exit__(*sys.exc_info())
             raise
 
-    setattr(wrapper, _MARK, True)
     return wrapper
 
 
@@ -135,7 +127,6 @@ def _outermost(function: Callable[..., Any], name: str, make: Callable[..., regi
         finally:
             setattr(_nesting, name, False)
 
-    setattr(wrapper, _MARK, True)
     return wrapper
 
 
@@ -149,7 +140,6 @@ def _call(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(self, *args, **kwargs)
         return marked(self, *args, **kwargs)
 
-    setattr(wrapper, _MARK, True)
     return wrapper
 
 
@@ -167,7 +157,7 @@ def _load(f: Any, *_: Any, **__: Any) -> region:
 
 def _mark_step(optimizer: type) -> None:
     if "step" in optimizer.__dict__:
-        _replace(optimizer, "step", lambda step: _outermost(step, "step", lambda *_, **__: region("optimizer")))
+        replace(optimizer, "step", lambda step: _outermost(step, "step", lambda *_, **__: region("optimizer")))
 
 
 def _optimizers(base: type) -> Any:
@@ -178,12 +168,13 @@ def _optimizers(base: type) -> Any:
 
 def instrument() -> None:
     """Replaces functions of PyTorch by functions that mark regions."""
-    _replace(torch.utils.data.DataLoader, "__iter__", _iterate)
-    _replace(torch.nn.Module, "__call__", _call)
+    _ranks.instrument()
+    replace(torch.utils.data.DataLoader, "__iter__", _iterate)
+    replace(torch.nn.Module, "__call__", _call)
     # `Tensor.backward` calls it by this name.
-    _replace(torch.autograd, "backward", lambda of: _marked(of, lambda *_, **__: region("backward")))
-    _replace(torch, "save", lambda save: _marked(save, _save))
-    _replace(torch, "load", lambda load: _marked(load, _load))
+    replace(torch.autograd, "backward", lambda of: _marked(of, lambda *_, **__: region("backward")))
+    replace(torch, "save", lambda save: _marked(save, _save))
+    replace(torch, "load", lambda load: _marked(load, _load))
     optimizer = torch.optim.Optimizer
     for of in _optimizers(optimizer):
         if of is not optimizer:
@@ -198,11 +189,10 @@ def instrument() -> None:
                     _mark_step(of)
             init(self, *args, **kwargs)
 
-        setattr(wrapper, _MARK, True)
         return wrapper
 
-    _replace(optimizer, "__init__", with_step)
+    replace(optimizer, "__init__", with_step)
     distributed = sys.modules.get("torch.distributed.checkpoint")
     for name in ("save", "async_save", "save_state_dict"):
         if distributed is not None:
-            _replace(distributed, name, lambda save: _marked(save, lambda *_, **__: region("checkpoint")))
+            replace(distributed, name, lambda save: _marked(save, lambda *_, **__: region("checkpoint")))

@@ -76,14 +76,15 @@ TRAIN = f"""
 """
 
 
-def train(tmp_path, launcher, *arguments):
-    (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN))
+def train(tmp_path, launcher, *arguments, source=TRAIN, program=None, environment=None):
+    (tmp_path / "train.py").write_text(textwrap.dedent(source))
+    (tmp_path / "program.py").write_text(textwrap.dedent(program or source))
     for sample in range(SAMPLES):
         (tmp_path / f"sample-{sample}").write_bytes(bytes(range(256)) * (BYTES // 256))
     folder = os.path.dirname(os.path.dirname(miot.__file__))
-    environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1", **(environment or {})}
     words = ["run", "-q", "-o", "trace", "--", PYTHON, *launcher, "-m", "miot", "instrument", "torch"]
-    said = run("miot", *words, "train.py", *arguments, env=environment, cwd=tmp_path)
+    said = run("miot", *words, "program.py", *arguments, env=environment, cwd=tmp_path)
     assert "loss is finite: True" in said
     return miot.open(tmp_path / "trace")
 
@@ -146,3 +147,60 @@ def test_ranks_of_torchrun(tmp_path):
     assert table.info["tasks"] == 2
     steps = SAMPLES // BATCH * EPOCHS
     assert counts(table)["forward"] == 2 * steps and counts(table)["checkpoint"] == EPOCHS
+
+
+#: Ranks that the program starts itself. Their number is not in the environment.
+SPAWN = """
+    import os, sys
+    import torch.distributed as distributed
+    import torch.multiprocessing as multiprocessing
+    from torch.utils.data import DataLoader
+    from train import BATCH, Model, Samples
+
+    RANKS = 2
+
+    def rank_of(index, node, folder):
+        rank = node * RANKS + index
+        if node == 0:
+            store = f"file://{folder}/store"
+            distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=RANKS)
+        for batch in DataLoader(Samples(), batch_size=BATCH, num_workers=1, multiprocessing_context=sys.argv[1]):
+            Model()(batch)
+        with open(f"of-rank-{rank}", "w") as file:
+            file.write("x" * (rank + 1))
+        assert "TORCHELASTIC_RUN_ID" not in os.environ
+
+    if __name__ == "__main__":
+        multiprocessing.spawn(rank_of, args=(int(sys.argv[2]), os.getcwd()), nprocs=RANKS)
+        assert "MIOT_RANK" not in os.environ
+        open("of-the-parent", "w").close()
+        print("loss is finite: True")
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "node", "environment", "size"),
+    [("fork", 0, {}, 2), ("spawn", 1, {"RANK": "1", "WORLD_SIZE": "3"}, 6)],
+)
+def test_ranks_that_spawn_starts(tmp_path, method, node, environment, size):
+    source = TRAIN.replace("def main(", f"BATCH = {BATCH}\n\n    def main(")
+    trace = train(tmp_path, [], method, str(node), source=source, program=SPAWN, environment=environment)
+    ranks = {row["pid"]: (row["rank"], row["world_size"]) for row in trace.processes}
+    first = 2 * node
+    files = trace.events(op="write", path="**/of-rank-*", columns=["pid", "path", "result"]).to_arrow().to_pylist()
+    assert len(files) == 2
+    for row in files:
+        rank = int(row["path"].rpartition("-")[2])
+        assert row["result"] == rank + 1 and ranks[row["pid"]] == (rank, size)
+    assert {ranks[row["pid"]][0] for row in files} == {first, first + 1}
+    # Workers belong to their ranks, the parent to none of them.
+    reads = trace.events(op="read", path="**/sample-*", columns=["pid"]).to_arrow().to_pylist()
+    readers = {row["pid"] for row in reads}
+    assert len(readers) == 2 and {ranks[pid][0] for pid in readers} == {first, first + 1}
+    assert readers.isdisjoint(row["pid"] for row in files)
+    parent = {row["pid"] for row in trace.events(path="**/of-the-parent", columns=["pid"]).to_arrow().to_pylist()}
+    assert [ranks[pid][0] for pid in parent] == [int(environment["RANK"]) if environment else None]
+    # Regions are marked in the ranks, too.
+    table = trace.stat("region")
+    assert counts(table)["forward"] == 2 * SAMPLES // BATCH and counts(table)["epoch"] == 2
+    assert table.info["tasks"] == 2

@@ -153,8 +153,8 @@ fn header_is_valid_c_and_cpp() {
     let include = root().join("tracer-client/include");
     for (compiler, extra) in [("cc", "-std=c99"), ("cc", "-xc++")] {
         let source = place.join("header.c");
-        fs::write(&source, "#include <miot.h>\nint main(void) { return miot_active(MIOT_LAYER_CLIENT); }\n")
-            .unwrap();
+        let text = "#include <miot_caliper.h>\nint main(void) { return miot_active(MIOT_LAYER_CLIENT); }\n";
+        fs::write(&source, text).unwrap();
         let mut cc = Command::new(compiler);
         cc.args([extra, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-I"])
             .arg(&include)
@@ -171,6 +171,53 @@ fn linked(place: &Path, source: &str) -> PathBuf {
     cc.arg(&program).arg(root().join("tests/programs").join(source));
     let _ = run(cc.args(pkg_config(place, &["--cflags", "--libs"]))).success();
     program
+}
+
+/// Annotations of Caliper are regions, each of its own thread; two files share the open ones.
+#[test]
+fn annotations_of_caliper_are_regions() {
+    let place = fresh("capi-caliper");
+    let source = root().join("tests/programs/caliper.c");
+    let flags = pkg_config(&place, &["--cflags"]);
+    // The second file as C++.
+    for (object, options) in [("main.o", &["-std=gnu11"][..]), ("elsewhere.o", &["-xc++", "-DELSEWHERE"])] {
+        let mut cc = Command::new("cc");
+        cc.args(["-Wall", "-Wextra", "-Werror", "-c", "-o"]).arg(place.join(object));
+        let _ = run(cc.args(options).args(&flags).arg(&source)).success();
+    }
+    let program = place.join("program");
+    let mut cc = Command::new("cc");
+    cc.arg("-o").arg(&program).args([place.join("main.o"), place.join("elsewhere.o")]);
+    let _ = run(cc.args(pkg_config(&place, &["--libs"])).arg("-lpthread")).success();
+    // Without a tracer it does nothing.
+    let mut alone = Command::new(&program);
+    alone.env("MIOT_DIR", place.join("none")).env("LD_LIBRARY_PATH", &built().library);
+    let _ = run(&mut alone).success();
+
+    let trace = place.join("trace");
+    let mut miot = command(&place, &trace, &[&program]);
+    let _ = run(miot.env("LD_LIBRARY_PATH", &built().library)).success();
+    let rows = events(&trace);
+    let regions: Vec<(&str, &str, Option<i64>)> = rows
+        .iter()
+        .filter(|row| row.op == "region")
+        .map(|row| (row.path.as_deref().unwrap_or(""), row.path2.as_deref().unwrap_or(""), row.arg))
+        .collect();
+    let expected = [
+        ("iteration", "iteration=", Some(0)),
+        ("iteration", "iteration=", Some(1)),
+        ("mainloop", "", None),
+        ("copied", "copied=a value", None),
+        ("function", "", None),
+        ("level", "level=-3", None),
+        ("ratio", "ratio=0.5", None),
+        ("elsewhere", "", None),
+        ("of the thread", "", None),
+        ("outer", "", None),
+    ];
+    assert_eq!(regions, expected);
+    let thread_of = |name| rows.iter().find(|row| row.path.as_deref() == Some(name)).unwrap().tid;
+    assert_ne!(thread_of("of the thread"), thread_of("outer"));
 }
 
 #[test]

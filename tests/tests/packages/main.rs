@@ -264,7 +264,7 @@ fn commands_have_pages_and_completions(machine: &Machine) {
         assert!(listed.contains(file), "{file}\n{listed}");
     }
     machine.shell("bash -c 'source /usr/share/bash-completion/completions/miot; complete -p miot'");
-    machine.shell("test -e /usr/include/miot.h -a -e /usr/lib/libmiot.a -a -e /usr/lib/pkgconfig/miot.pc");
+    machine.shell("test -e /usr/include/miot.h -a -e /usr/include/miot_caliper.h -a -e /usr/lib/libmiot.a -a -e /usr/lib/pkgconfig/miot.pc");
 }
 
 /// Removes the packages during a traced program, which must continue.

@@ -3,11 +3,11 @@
  *
  *     cc -include miot_caliper.h ... $(pkg-config --cflags --libs miot)
  *
- * or include this file instead of <caliper/cali.h>. A program that is linked with Caliper too uses
- * Caliper's functions, because those of this file are weak.
+ * or include this file instead of <caliper/cali.h>. A program that is linked with Caliper too
+ * uses Caliper's functions, because those of this file are weak.
  *
- * Each thread has its own stack of regions. An end ends the innermost region with its name, and does
- * nothing without one. Names are copied. For C99 and C++ with the compilers of GNU and LLVM.
+ * Each thread has its own stack of regions. An end ends the innermost region with its name, and
+ * does nothing without one. Names are copied. For C99 and C++ with the compilers of GNU and LLVM.
  */
 
 #ifndef MIOT_CALIPER_H

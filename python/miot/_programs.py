@@ -36,3 +36,14 @@ def program(name: str) -> str:
             "(pip install miot), or set MIOT_BIN_DIR to its directory"
         )
     return found
+
+
+def hook() -> str:
+    """Returns the path of the library that `miot run` preloads."""
+    binary = os.path.dirname(program("miot"))
+    folders = [os.environ.get("MIOT_HOOK_DIR", ""), binary, os.path.join(binary, "../lib/miot")]
+    for folder in folders:
+        path = os.path.join(folder, "libmiot_posix.so")
+        if os.path.isfile(path):
+            return os.path.realpath(path)
+    raise Error(f"libmiot_posix.so is not in any of {folders}: install the wheel (pip install miot)")

@@ -12,7 +12,7 @@ import pytest
 import miot
 
 from conftest import python, run
-from miot._programs import program
+from miot._programs import hook, program
 
 PROGRAM = """
 import os, sys, time
@@ -117,13 +117,6 @@ def server(tmp_path):
         process.terminate()
         process.wait(30)
     log.close()
-
-
-def hook():
-    """Path of the preloaded library."""
-    binary = os.path.dirname(program("miot"))
-    places = [os.environ.get("MIOT_HOOK_DIR", ""), binary, os.path.join(binary, "../lib/miot")]
-    return next(os.path.realpath(p) for p in (os.path.join(d, "libmiot_posix.so") for d in places) if os.path.isfile(p))
 
 
 def test_events_of_a_log_server(server, tmp_path):

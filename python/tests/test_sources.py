@@ -1,6 +1,7 @@
 """Traces of several log-servers as one, and traces in an object store."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,8 +12,8 @@ import pytest
 
 import miot
 from conftest import python, run, tool
-from miot._programs import program
-from test_follow import hook, until
+from miot._programs import hook, program
+from test_follow import until
 
 #: Sizes of the writes of the program.
 SIZES = list(range(1, 41))
@@ -127,7 +128,8 @@ def store(monkeypatch):
     process.wait(30)
 
 
-def test_trace_in_an_object_store(store, directory, tmp_path, monkeypatch):
+def test_trace_in_an_object_store(store, directory, tmp_path, tmp_path_factory, monkeypatch):
+    incomplete = tmp_path_factory.mktemp("incomplete") / "trace"
     for file in directory.rglob("*"):
         if file.is_file():
             store.upload_file(str(file), "traces", f"runs/{file.relative_to(directory)}")
@@ -144,6 +146,13 @@ def test_trace_in_an_object_store(store, directory, tmp_path, monkeypatch):
     kept = miot.open("s3://traces/runs", copy_to=tmp_path / "kept")
     del kept
     assert miot.open(tmp_path / "kept").lossless
+    # The ledger proves that the copy is complete, and notices what is missing.
+    assert "good: ordered, complete" in run("miot", "fsck", tmp_path / "kept")
+    shutil.copytree(tmp_path / "kept", incomplete)
+    (removed,) = (incomplete / "events").iterdir()
+    removed.unlink()
+    checked = subprocess.run([program("miot"), "fsck", incomplete], capture_output=True, text=True)
+    assert checked.returncode != 0 and "which the ledger has" in checked.stdout
     with pytest.raises(miot.Error, match="kept exists: name a new directory"):
         miot.open("s3://traces/runs", copy_to=tmp_path / "kept")
     with pytest.raises(miot.Error, match="s3://traces/elsewhere is not a MIOT trace"):

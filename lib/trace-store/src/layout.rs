@@ -290,6 +290,11 @@ fn sealed_part(name: &str) -> Option<u64> {
     number(name.strip_prefix("part-")?.strip_suffix(".parquet")?)
 }
 
+/// Part of a ledger file of a sealed part.
+pub(crate) fn sealed_ledger_part(name: &str) -> Option<u64> {
+    number(name.strip_prefix("part-")?.strip_suffix(".sealed")?)
+}
+
 fn uploaded_part(name: &str) -> Option<u64> {
     number(name.strip_prefix("part-")?.strip_suffix(".uploaded")?)
 }

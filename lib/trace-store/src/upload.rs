@@ -68,6 +68,15 @@ pub fn first_files(dir: &Path) -> Result<Vec<UploadFile>, Error> {
     Ok(carried.filter(|path| path.exists()).filter_map(|path| file(dir, path, None)).collect())
 }
 
+/// Folder of the ledger files, below the trace's directory.
+pub const LEDGER_FOLDER: &str = crate::layout::LEDGER;
+
+/// Returns the number of the sealed part whose ledger file has this name.
+#[must_use]
+pub fn committed_part(name: &str) -> Option<u64> {
+    crate::layout::sealed_ledger_part(name)
+}
+
 /// Returns the manifest of the trace.
 #[must_use]
 pub fn manifest_file(dir: &Path) -> UploadFile {

@@ -1,10 +1,11 @@
-//! Copies the sealed parts of a trace from an object store into a new directory.
+//! Copies the sealed parts of a trace from an object store into a new directory, with their ledger.
 
 use crate::temporary;
 use crate::trace::remote::{Listing, key};
 use anyhow::{Context as _, bail, ensure};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use miot_trace_store::{MANIFEST, MissingParts, Table};
+use miot_trace_store::upload::LEDGER_FOLDER;
+use miot_trace_store::{MANIFEST, MissingParts};
 use object_store::ObjectStoreExt as _;
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
@@ -22,14 +23,13 @@ pub(crate) async fn copy(url: &Url, to: &Path) -> anyhow::Result<MissingParts> {
     let within = to.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let cannot = |action: &str| format!("cannot {action} {}", to.display());
     let folder = temporary::folder(within).with_context(|| cannot("create"))?;
-    for table in listing.files.keys() {
-        fs::create_dir(folder.join(table.name())).with_context(|| cannot("write"))?;
+    let tables = listing.files.iter().map(|(table, names)| (table.name(), names));
+    let mut all = Vec::new();
+    for (within, names) in tables.chain([(LEDGER_FOLDER, &listing.ledger)]) {
+        fs::create_dir(folder.join(within)).with_context(|| cannot("write"))?;
+        all.extend(names.iter().map(|name| format!("{within}/{name}")));
     }
-    let files =
-        listing.files.iter().flat_map(|(table, names)| names.iter().map(|name| (*table, name.as_str())));
-    let all: Vec<(Table, &str)> = files.collect();
-    let download =
-        |(table, name): (Table, &str)| copy_file(&listing, url, format!("{table}/{name}"), &folder);
+    let download = |name: String| copy_file(&listing, url, name, &folder);
     stream::iter(all).map(download).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     fs::write(folder.join(MANIFEST), &listing.manifest).with_context(|| cannot("write"))?;
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).with_context(|| cannot("write"))?;

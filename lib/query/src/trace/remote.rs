@@ -7,6 +7,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 use datafusion::prelude::SessionContext;
+use miot_trace_store::upload::{LEDGER_FOLDER, committed_part};
 use miot_trace_store::{MANIFEST, Manifest, MissingParts, Table, TableFile};
 use object_store::aws::AmazonS3Builder;
 use object_store::http::HttpBuilder;
@@ -31,6 +32,8 @@ pub(crate) struct Listing {
     pub(crate) missing: MissingParts,
     /// Names of the valid files.
     pub(crate) files: BTreeMap<Table, Vec<String>>,
+    /// Names of the ledger files of parts that were not removed.
+    pub(crate) ledger: Vec<String>,
 }
 
 /// Returns the key of a file of a trace.
@@ -50,17 +53,21 @@ impl Listing {
             Err(error) => return Err(error).with_context(|| format!("{url} cannot be read")),
         };
         Manifest::parse(Path::new(url.as_str()), &manifest)?;
+        let names = async |folder: &str| {
+            list(&*store, &key(folder)?).await.with_context(|| format!("{url} cannot be listed"))
+        };
+        // First: the files of a part that has a ledger file are all there.
+        let ledger = names(LEDGER_FOLDER).await?;
         let mut holds = BTreeMap::new();
         for table in Table::ALL {
-            holds.insert(
-                table,
-                list(&*store, &key(table.name())?)
-                    .await
-                    .with_context(|| format!("{url} cannot be listed"))?,
-            );
+            let files = names(table.name()).await?.into_iter();
+            let files = files.filter_map(|name| TableFile::from_name(&name).map(|file| (name, file)));
+            holds.insert(table, files.collect());
         }
-        let (missing, files) = select_files(&holds);
-        Ok(Listing { store, manifest, missing, files })
+        let (first, missing, files) = select_files(&holds);
+        let remains = |name: &String| committed_part(name).is_some_and(|part| part >= first);
+        let ledger = ledger.into_iter().filter(remains).collect();
+        Ok(Listing { store, manifest, missing, files, ledger })
     }
 }
 
@@ -108,20 +115,20 @@ fn store(url: &Url) -> Result<Arc<dyn ObjectStore>> {
     })
 }
 
-/// Lists the names in a directory and their contents.
-async fn list(store: &dyn ObjectStore, folder: &Key) -> object_store::Result<Vec<(String, TableFile)>> {
+/// Lists the names in a directory.
+async fn list(store: &dyn ObjectStore, folder: &Key) -> object_store::Result<Vec<String>> {
     let found = match store.list_with_delimiter(Some(folder)).await {
         Err(object_store::Error::NotFound { .. }) => return Ok(Vec::new()),
         found => found?,
     };
-    let names = found.objects.iter().filter_map(|object| object.location.filename());
-    Ok(names.filter_map(|name| Some((name.to_owned(), TableFile::from_name(name)?))).collect())
+    Ok(found.objects.iter().filter_map(|object| object.location.filename()).map(str::to_owned).collect())
 }
 
-/// Returns the missing sealed parts and the valid files, by the rules of `miot_trace_store`.
+/// Returns the first part, the missing sealed parts and the valid files, by the rules of
+/// `miot_trace_store`.
 fn select_files(
     holds: &BTreeMap<Table, Vec<(String, TableFile)>>,
-) -> (MissingParts, BTreeMap<Table, Vec<String>>) {
+) -> (u64, MissingParts, BTreeMap<Table, Vec<String>>) {
     let of = |table: Table| holds.get(&table).into_iter().flatten();
     let carried = |(_, holds): &(String, TableFile)| match holds {
         TableFile::Carried(first) => Some(*first),
@@ -147,7 +154,7 @@ fn select_files(
     };
     let files = Table::ALL.into_iter().map(|table| (table, names(table))).collect();
     let missing = sealed.last().map(|last| MissingParts::between(first, *last, &sealed));
-    (missing.unwrap_or_default(), files)
+    (first, missing.unwrap_or_default(), files)
 }
 
 #[cfg(test)]
@@ -173,8 +180,8 @@ mod tests {
             ),
             (Table::Files, names(&["carried-000002.parquet", "part-000003.parquet", "part-000004.parquet"])),
         ]);
-        let (missing, wanted) = select_files(&all);
-        assert!(missing.is_empty());
+        let (first, missing, wanted) = select_files(&all);
+        assert!(first == 2 && missing.is_empty());
         assert_eq!(wanted[&Table::Events], ["part-000002.parquet", "part-000003.parquet"]);
         assert_eq!(wanted[&Table::Threads], ["carried-000002.parquet"]);
         assert_eq!(wanted[&Table::Files], ["part-000003.parquet", "carried-000002.parquet"]);
@@ -190,7 +197,7 @@ mod tests {
                 (Table::Events, events.collect::<Vec<_>>()),
                 (Table::Threads, carried.into_iter().collect()),
             ];
-            let missing = select_files(&BTreeMap::from(all)).0;
+            let missing = select_files(&BTreeMap::from(all)).1;
             missing.ranges().iter().cloned().flatten().collect::<Vec<u64>>()
         };
         assert_eq!(missing(&[], None), [0; 0]);

@@ -3,8 +3,9 @@
     PYTHONPATH=... python python/tests/tracer_cost.py --dftracer LIBRARY [--json FILE]
 
 `LIBRARY` is libdftracer_preload.so of the package `dftracer`. A Python program reads a cached file
-with `os.pread`. Its runs take turns: plain, under each tracer, and under both at once. The calls that
-each tracer recorded are counted. The time of a call is the median of the bursts of all rounds.
+with `os.pread`. Its runs take turns: plain, under each tracer, and under both at once. The time of a
+call is the median of the bursts of all rounds. The calls that each tracer recorded are counted in each
+run. Exits with 1 if a tracer did not record each call, or recorded calls of a run without it.
 """
 
 import argparse
@@ -65,6 +66,12 @@ def recorded(place):
     return counts
 
 
+def check(run, counts, traced, preloaded, calls):
+    expected = {"miot": calls if traced else None, "dftracer": calls if preloaded else None}
+    if counts != expected:
+        raise SystemExit(f"{run}: expected {expected} recorded calls, found {counts}")
+
+
 def measure(library, rounds, bursts, calls):
     library = os.path.abspath(library)
     runs = {"plain": (False, None), "miot": (True, None), "dftracer": (False, library), "both": (True, library)}
@@ -81,6 +88,7 @@ def measure(library, rounds, bursts, calls):
                 ended = subprocess.run(command, cwd=place, check=True, capture_output=True, text=True)
                 times[name] += [float(line) for line in ended.stdout.split()]
                 counts[name] = recorded(place)
+                check(name, counts[name], traced, preloaded, bursts * calls)
     plain = statistics.median(times["plain"])
     rows = []
     for name in runs:

@@ -6,6 +6,7 @@
 #   tests/bench/run.sh op hook     only these: op threads drain idle startup hook mpi apps fuse
 #                                  gluster pipeline nodes cluster broker bytes sync streams recovery
 #                                  delay fsstats replay simulate bench estimate paper analysis
+#                                  python
 #   tests/bench/run.sh --quick     everything, about six minutes: the figures are rough, the page
 #                                  is unchanged
 #   tests/bench/run.sh --report    only the page, from the last results in target/bench/*.json
@@ -43,19 +44,29 @@ if ! build --features miot/broker $(printf -- '--package %s ' miot-bench $parts)
 	done
 fi
 
-# Built separately, because its engine takes many minutes to build, and only if a named benchmark
-# needs it.
-for word; do
-	case $word in
-	analysis) named=analysis && break ;;
-	[a-z]* | --report) named=others ;;
-	esac
-done
-[ "${named-}" = others ] || build --package miot-query || echo "run.sh: miot-query does not build" >&2
+# Succeeds if this benchmark is named, or none is.
+wanted() {
+	benchmark=$1 others=
+	shift
+	for word; do
+		case $word in
+		"$benchmark") return 0 ;;
+		[a-z]* | --report) others=yes ;;
+		esac
+	done
+	[ -z "$others" ]
+}
+# Built separately, because the engine of miot-query takes many minutes to build.
+if wanted analysis "$@"; then
+	build --package miot-query || echo "run.sh: miot-query does not build" >&2
+fi
+if wanted python "$@"; then
+	build --package miot-python || echo "run.sh: miot-python does not build" >&2
+fi
 
 # Not with exec, so that the leftovers of the driver are removed even if it is killed.
 if [ $# = 0 ]; then
-	"$bench" op threads drain idle startup hook mpi apps fuse gluster pipeline nodes cluster broker bytes sync streams recovery delay fsstats replay simulate bench estimate paper analysis --report &
+	"$bench" op threads drain idle startup hook mpi apps fuse gluster pipeline nodes cluster broker bytes sync streams recovery delay fsstats replay simulate bench estimate paper analysis python --report &
 else
 	"$bench" "$@" &
 fi

@@ -27,6 +27,7 @@
 //! | `bench` | `miot bench` beside fio and beside an MPI-IO program |
 //! | `estimate` | estimated and measured times of BT-IO's phases on two storages |
 //! | `analysis` | analyses of a long trace, in time and memory, beside DuckDB |
+//! | `python` | regions in Python, a call beside DFTracer, reading beside pyarrow and the tool |
 //! | `paper` | the table and the figures of the MIOT paper |
 //!
 //! Each command writes `COMMAND.json`. `--report` converts these files to the tables of
@@ -63,6 +64,7 @@ mod pipeline;
 mod played;
 mod process;
 mod proof;
+mod python;
 mod recovery;
 mod replay;
 mod report;
@@ -135,7 +137,7 @@ impl Bench {
 type Run = fn(&Bench) -> Result<Value>;
 
 /// Benchmarks in the order in which they run.
-const BENCHMARKS: [(&str, Run); 26] = [
+const BENCHMARKS: [(&str, Run); 27] = [
     ("op", op::run),
     ("threads", threads::run),
     ("drain", drain::run),
@@ -162,6 +164,7 @@ const BENCHMARKS: [(&str, Run); 26] = [
     ("estimate", estimate::run),
     ("paper", paper::run),
     ("analysis", analysis::run),
+    ("python", python::run),
 ];
 
 /// Compares MIOT with the floor and with its peers.
@@ -170,7 +173,7 @@ const BENCHMARKS: [(&str, Run); 26] = [
 struct Args {
     /// Benchmarks to run (default: all): op, threads, drain, idle, startup, hook, mpi, apps, fuse,
     /// gluster, pipeline, nodes, broker, bytes, sync, streams, recovery, delay, fsstats, replay,
-    /// simulate, bench, estimate, paper, analysis.
+    /// simulate, bench, estimate, paper, analysis, python.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
     /// Fewer and shorter repetitions, about six minutes in total: the figures are rough.

@@ -5,7 +5,7 @@
 
 use crate::{
     analysis, apps, broker, bytes, cluster, drain, estimate, fsstats, fuse, gluster, hook, idle, mpi, nodes,
-    paper, parallel, recovery, replay, simulate, startup, streams, sync, targets,
+    paper, parallel, python, recovery, replay, simulate, startup, streams, sync, targets,
 };
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use std::path::Path;
 type Table = fn(&Value) -> String;
 
 /// Benchmarks and their tables.
-const TABLES: [(&str, Table); 26] = [
+const TABLES: [(&str, Table); 27] = [
     ("op", op),
     ("threads", threads),
     ("drain", drain::table),
@@ -43,6 +43,7 @@ const TABLES: [(&str, Table); 26] = [
     ("estimate", estimate::table),
     ("paper", paper::table),
     ("analysis", analysis::table),
+    ("python", python::table),
 ];
 
 /// Fills the document from the files in `out`.

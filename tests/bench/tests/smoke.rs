@@ -7,8 +7,16 @@ use std::path::Path;
 use std::process::Command;
 
 /// Daemons, tool and hook, built beside the driver by `cargo build`.
-const PARTS: [&str; 7] =
-    ["log-client", "log-server", "miot", "miot-query", "libmiot_posix.so", "libmiot_mpi.so", "miot-fuse"];
+const PARTS: [&str; 8] = [
+    "log-client",
+    "log-server",
+    "miot",
+    "miot-query",
+    "libmiot_posix.so",
+    "libmiot_mpi.so",
+    "miot-fuse",
+    "lib_miot.so",
+];
 
 /// Checks the results of a benchmark.
 type Check = fn(&Value);
@@ -26,7 +34,8 @@ fn build_parts() {
             .args(["build", "--quiet", "--features", "miot/broker"])
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         assert!(build.status().is_ok_and(|status| status.success()), "cargo build");
-        assert!(build.args(["-p", "miot-query"]).status().is_ok_and(|status| status.success()), "miot-query");
+        build.args(["-p", "miot-query", "-p", "miot-python"]);
+        assert!(build.status().is_ok_and(|status| status.success()), "miot-query, miot-python");
     }
     for part in PARTS {
         assert!(driver().with_file_name(part).exists(), "{part} is not built");
@@ -58,7 +67,7 @@ const SERVER: &[(&str, Check)] = &[
 const REPEATED: &[(&str, Check)] = &[("replay", replay), ("simulate", simulate), ("bench", parallel)];
 /// Takes as long as two of the others.
 const ESTIMATED: &[(&str, Check)] = &[("estimate", estimate)];
-const READERS: &[(&str, Check)] = &[("paper", paper), ("analysis", analysis)];
+const READERS: &[(&str, Check)] = &[("paper", paper), ("analysis", analysis), ("python", python)];
 
 #[test]
 fn benchmarks_beside_lttng_yield_figures() {
@@ -349,4 +358,27 @@ fn analysis(results: &Value) {
     for trace in rows(&results["traces"], &["/events", "/mib"]) {
         assert!(trace["parts"].as_u64().is_some_and(|parts| parts > 1), "{trace:#}");
     }
+}
+
+fn python(results: &Value) {
+    assert!(results["skipped"].is_null(), "tests/setup.sh installs its environment");
+    let regions = rows(&results["regions"]["rows"], &["/empty_ns", "/region_ns", "/regions"]);
+    assert_eq!(regions.len(), 6, "three ways of two kinds: {regions:#?}");
+    for row in regions {
+        let expected = if row["way"] == "recorded" { &row["regions"] } else { &Value::from(0) };
+        assert_eq!(row["recorded"], *expected, "{row:#}");
+    }
+    assert!(results["tracers"]["skipped"].is_null(), "tests/setup.sh installs DFTracer");
+    let tracers = rows(&results["tracers"]["rows"], &["/call_ns", "/calls"]);
+    for (run, miot, dftracer) in
+        [("plain", false, false), ("miot", true, false), ("dftracer", false, true), ("both", true, true)]
+    {
+        let row = tracers.iter().find(|row| row["run"] == run).unwrap();
+        let expected = |is_there: bool| if is_there { row["calls"].clone() } else { Value::Null };
+        assert_eq!(row["recorded"]["miot"], expected(miot), "{row:#}");
+        assert_eq!(row["recorded"]["dftracer"], expected(dftracer), "{row:#}");
+    }
+    let reading = rows(&results["reading"]["comparisons"], &["/rows", "/miot/seconds", "/ratio"]);
+    assert_eq!(reading.len(), 4, "{reading:#?}");
+    assert!(results["reading"]["streamed"]["rows"].as_u64() >= Some(20_000), "{results:#}");
 }

@@ -4,7 +4,7 @@
 //! memory of an analysis must not depend on the length.
 
 mod checks;
-mod synthetic;
+pub(crate) mod synthetic;
 
 use crate::Bench;
 use crate::machine::processors;

@@ -91,12 +91,12 @@ impl Random {
 
 /// Figures of a trace that was written.
 #[derive(Debug)]
-pub(super) struct Written {
-    pub(super) events: u64,
+pub(crate) struct Written {
+    pub(crate) events: u64,
     /// Bytes moved by outermost requests.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Reads of the job that reads at random.
-    pub(super) random_reads: u64,
+    pub(crate) random_reads: u64,
     /// First begin and last end, nanoseconds since 1970.
     begin: i64,
     end: i64,
@@ -114,13 +114,13 @@ impl Written {
     }
 
     /// Returns the nanoseconds from the first begin to the last end.
-    pub(super) fn time(&self) -> u64 {
+    pub(crate) fn time(&self) -> u64 {
         self.end.abs_diff(self.begin)
     }
 }
 
 /// Writes a trace with this number of events, or one more.
-pub(super) fn write(dir: &Path, events: u64) -> Result<Written> {
+pub(crate) fn write(dir: &Path, events: u64) -> Result<Written> {
     let rows = events.div_ceil(PARTS);
     let options = Options { seal_rows: u64::MAX, seal_bytes: u64::MAX, ..Options::default() };
     let mut writer = Writer::create(dir, options)?;

@@ -1,7 +1,8 @@
-//! Targets of analyses.
+//! Targets of analyses, and of the Python package.
 
 use super::Limit::{Maximum, Minimum};
 use super::{Target, push};
+use crate::python::{least_ratio, region_ns};
 use serde_json::Value;
 
 pub(super) fn analysis(results: &Value, targets: &mut Vec<Target>) {
@@ -18,4 +19,13 @@ pub(super) fn analysis(results: &Value, targets: &mut Vec<Target>) {
         Some(seconds(ours)? / seconds(rows("queries").find(is_same)?)?)
     });
     push(targets, "`miot query` beside DuckDB, worst of four", Maximum(1.0), "×", beside.reduce(f64::max));
+}
+
+pub(super) fn python(results: &Value, targets: &mut Vec<Target>) {
+    let region = |way| region_ns(results, way);
+    push(targets, "a region in Python, recorded", Maximum(300.0), "ns", region("recorded"));
+    push(targets, "a region in Python, dormant", Maximum(50.0), "ns", region("dormant"));
+    let ratio = |other| least_ratio(results, other);
+    push(targets, "`events().to_arrow()` in Python, beside pyarrow", Minimum(0.9), "×", ratio("pyarrow"));
+    push(targets, "`stat()` in Python, beside `miot stat`", Minimum(0.95), "×", ratio("tool"));
 }

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 
 /// Benchmarks with targets, and their sections in `docs/dev/performance-method.md`, which explain
 /// targets that are not met.
-const SECTIONS: [(&str, &str, AddTargets); 17] = [
+const SECTIONS: [(&str, &str, AddTargets); 18] = [
     ("op", "one-recorded-operation", recording::op),
     ("threads", "threads", recording::threads),
     ("hook", "the-posix-hook", recording::hook),
@@ -31,6 +31,7 @@ const SECTIONS: [(&str, &str, AddTargets); 17] = [
     ("delay", "delay", daemons::delay),
     ("analysis", "analyses-of-a-long-trace", analyses::analysis),
     ("paper", "the-miot-papers-table-and-figures", paper::paper),
+    ("python", "the-python-package", analyses::python),
 ];
 
 /// Adds the targets of a benchmark, whose results are null if it has not run.

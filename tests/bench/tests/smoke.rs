@@ -102,9 +102,10 @@ fn benchmarks_of_readers_yield_figures() {
 #[test]
 fn no_benchmark_is_left_out() {
     let help = Command::new(driver()).arg("--help").output().unwrap();
-    let help = String::from_utf8(help.stdout).unwrap();
-    let (_, names) = help.split_once("[possible values: ").unwrap_or_else(|| panic!("{help}"));
     // The help is wrapped at the width of a terminal.
+    let help = String::from_utf8(help.stdout).unwrap();
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, names) = help.split_once("[possible values: ").unwrap_or_else(|| panic!("{help}"));
     let names = names.split_once(']').unwrap().0;
     let mut names: Vec<&str> = names.split(',').map(str::trim).collect();
     let groups = [BESIDE_LTTNG, PROGRAMS, SERVER, REPEATED, ESTIMATED, READERS].concat();

@@ -172,8 +172,8 @@ const BENCHMARKS: [(&str, Run); 27] = [
 #[command(name = "tests/bench/run.sh")]
 struct Args {
     /// Benchmarks to run (default: all): op, threads, drain, idle, startup, hook, mpi, apps, fuse,
-    /// gluster, pipeline, nodes, cluster, broker, bytes, sync, streams, recovery, delay, fsstats, replay,
-    /// simulate, bench, estimate, paper, analysis, python.
+    /// gluster, pipeline, nodes, cluster, broker, bytes, sync, streams, recovery, delay, fsstats,
+    /// replay, simulate, bench, estimate, paper, analysis, python.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
     /// Fewer and shorter repetitions, about six minutes in total: the figures are rough.

@@ -1,8 +1,8 @@
-//! `python`: the Python package. Cost of a region, of a call beside DFTracer, and of reading a trace
-//! beside pyarrow and the tool.
+//! `python`: the Python package. Cost of a region, of a call beside DFTracer, and of reading a
+//! trace beside pyarrow and the tool.
 //!
-//! Scripts of `python/tests` measure. Each compares variants in turns, and fails if a tracer did not
-//! record what its row states.
+//! Scripts of `python/tests` measure. Each compares variants in turns, and fails if a tracer did
+//! not record what its row states.
 
 use crate::Bench;
 use crate::analysis::synthetic;

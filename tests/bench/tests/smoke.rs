@@ -280,7 +280,7 @@ fn pipeline(results: &Value) {
 fn nodes(results: &Value) {
     let figures =
         ["/durable_per_s", "/sealed_per_s", "/server_ns", "/wire_bytes", "/live_bytes", "/final_bytes"];
-    assert_eq!(rows(results, &figures).len(), 8, "two patterns of three loads, two of one");
+    assert_eq!(rows(results, &figures).len(), 10, "two patterns of four loads, two of one");
 }
 
 fn bytes(results: &Value) {

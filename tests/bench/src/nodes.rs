@@ -28,7 +28,7 @@ struct Load {
     length: u64,
 }
 
-/// The last load shows what remains of the costs of 256 connections in a longer run.
+/// The last load shows whether a longer run keeps the rate.
 const LOADS: [Load; 4] = [
     Load { nodes: 1, rows: 4096, length: 1 },
     Load { nodes: 16, rows: 1024, length: 1 },
@@ -165,9 +165,10 @@ fn groups(results: &Value) -> Vec<Runs<'_>> {
     groups
 }
 
-/// Returns the median of a figure over the longest runs of a pattern on a number of nodes.
-pub(crate) fn of_longest(results: &Value, pattern: Pattern, nodes: u64, key: &str) -> Option<f64> {
+/// Returns the median of a figure over the shortest runs of a pattern on a number of nodes, which are
+/// as long as those of the other loads.
+pub(crate) fn of_shortest(results: &Value, pattern: Pattern, nodes: u64, key: &str) -> Option<f64> {
     let fits = |group: &Runs<'_>| group.pattern == pattern.name() && group.nodes == nodes;
-    let longest = groups(results).into_iter().filter(fits).max_by_key(|group| group.events)?;
-    Some(Summary::of(longest.runs.iter().filter_map(|run| run[key].as_f64()).collect()).median)
+    let shortest = groups(results).into_iter().filter(fits).min_by_key(|group| group.events)?;
+    Some(Summary::of(shortest.runs.iter().filter_map(|run| run[key].as_f64()).collect()).median)
 }

@@ -2,7 +2,7 @@
 
 use super::Limit::{Maximum, Minimum};
 use super::{Target, push};
-use crate::nodes::of_longest;
+use crate::nodes::of_shortest;
 use crate::pattern::Pattern;
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ pub(super) fn nodes(results: &Value, targets: &mut Vec<Target>) {
     let figures = |key| {
         [Pattern::Sequential, Pattern::Mixed]
             .into_iter()
-            .filter_map(move |pattern| of_longest(results, pattern, 256, key))
+            .filter_map(move |pattern| of_shortest(results, pattern, 256, key))
     };
     let slowest = figures("durable_per_s").reduce(f64::min).map(|rate| rate / 1e6);
     push(targets, "256 nodes, durable events per second, slower pattern", Minimum(3.0), "M/s", slowest);

@@ -21,6 +21,8 @@ use tokio::sync::Notify;
 pub struct Budget {
     limit: usize,
     used: AtomicUsize,
+    /// Bytes for which a node that holds back the merge waits; 0: none does.
+    wanted: AtomicUsize,
     freed: Notify,
     /// Each byte in use here is also in use in the parent.
     parent: Option<Arc<Budget>>,
@@ -39,14 +41,18 @@ impl Budget {
     /// Creates a budget of `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Arc<Budget> {
-        Arc::new(Budget { limit, used: AtomicUsize::new(0), freed: Notify::new(), parent: None })
+        Budget::with_parent(limit, None)
     }
 
     /// Creates a child budget of at most `limit` bytes.
     #[must_use]
     pub fn child(self: &Arc<Budget>, limit: usize) -> Arc<Budget> {
-        let parent = Some(Arc::clone(self));
-        Arc::new(Budget { limit, used: AtomicUsize::new(0), freed: Notify::new(), parent })
+        Budget::with_parent(limit, Some(Arc::clone(self)))
+    }
+
+    fn with_parent(limit: usize, parent: Option<Arc<Budget>>) -> Arc<Budget> {
+        let (used, wanted) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Budget { limit, used, wanted, freed: Notify::new(), parent })
     }
 
     /// Bytes in use.
@@ -62,14 +68,18 @@ impl Budget {
         used == 0 || used.saturating_add(bytes) <= self.limit
     }
 
-    /// True if even the node that holds back the merge can reserve nothing more.
+    /// True if even the node that holds back the merge can reserve nothing more, or not the bytes
+    /// for which it waits.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
-        self.used() >= self.hard_limit()
+        let wanted = self.wanted.load(Ordering::Relaxed).max(1);
+        self.used().saturating_add(wanted) > self.hard_limit()
     }
 
     /// Wakes all waiting reservations: memory was freed, or another node holds back the merge now.
     pub fn wake(&self) {
+        // Those that still have to wait say so again.
+        self.wanted.store(0, Ordering::Relaxed);
         self.freed.notify_waiters();
     }
 
@@ -128,8 +138,14 @@ impl Budget {
     }
 
     fn try_use_at(&self, bytes: usize, flow: &FlowControl) -> Option<()> {
-        let behind = flow.behind.load(Ordering::Relaxed);
-        self.try_use(bytes, if behind { self.hard_limit() } else { self.limit })
+        if !flow.behind.load(Ordering::Relaxed) {
+            return self.try_use(bytes, self.limit);
+        }
+        let used = self.try_use(bytes, self.hard_limit());
+        if used.is_none() {
+            self.wanted.fetch_max(bytes, Ordering::Relaxed);
+        }
+        used
     }
 
     fn try_use(&self, bytes: usize, limit: usize) -> Option<()> {
@@ -230,6 +246,24 @@ mod tests {
             budget.try_reserve(1000, &ahead).is_ok(),
             "larger than the budget, but nothing else is in use"
         );
+    }
+
+    /// Otherwise the store would wait for a node whose next frame does not fit into the rest.
+    #[tokio::test]
+    async fn budget_is_exhausted_if_the_node_behind_waits_for_more_than_the_rest() {
+        let budget = Budget::new(100);
+        let node = budget.child(100);
+        let first = budget.charge(120);
+        assert!(!budget.is_exhausted());
+        assert!(node.try_reserve(10, &flow(false)).is_err());
+        assert!(!budget.is_exhausted(), "a node ahead waits for the merge");
+        assert!(node.try_reserve(10, &flow(true)).is_err());
+        assert!(budget.is_exhausted());
+        budget.wake();
+        assert!(!budget.is_exhausted(), "until the node has tried again");
+        assert!(node.try_reserve(10, &flow(true)).is_err() && budget.is_exhausted());
+        drop(first);
+        assert!(!budget.is_exhausted() && node.try_reserve(10, &flow(true)).is_ok());
     }
 
     #[tokio::test]

@@ -165,8 +165,8 @@ fn groups(results: &Value) -> Vec<Runs<'_>> {
     groups
 }
 
-/// Returns the median of a figure over the shortest runs of a pattern on a number of nodes, which are
-/// as long as those of the other loads.
+/// Returns the median of a figure over the shortest runs of a pattern on a number of nodes, which
+/// are as long as those of the other loads.
 pub(crate) fn of_shortest(results: &Value, pattern: Pattern, nodes: u64, key: &str) -> Option<f64> {
     let fits = |group: &Runs<'_>| group.pattern == pattern.name() && group.nodes == nodes;
     let shortest = groups(results).into_iter().filter(fits).min_by_key(|group| group.events)?;

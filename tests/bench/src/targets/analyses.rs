@@ -10,7 +10,7 @@ pub(super) fn analysis(results: &Value, targets: &mut Vec<Target>) {
     let figures = |key: &'static str| rows("analyses").filter_map(move |row| row[key].as_f64());
     let slowest = figures("events_per_s").reduce(f64::min).map(|rate| rate / 1e6);
     push(targets, "slowest analysis of a long trace, events", Minimum(8.0), "M/s", slowest);
-    push(targets, "its memory", Maximum(512.0), "MiB", figures("peak_mib").reduce(f64::max));
+    push(targets, "memory of the analyses", Maximum(512.0), "MiB", figures("peak_mib").reduce(f64::max));
     let seconds = |row: &Value| row["seconds"]["median"].as_f64();
     let beside = rows("queries").filter(|row| row["by"] == "miot query").filter_map(|ours| {
         let is_same = |row: &&Value| {

@@ -37,7 +37,7 @@ fi
 if [ "${CI:-}" = true ]; then export CARGO_INCREMENTAL=0; fi
 discard() { [ "${CI:-}" != true ] || rm -rf "$@"; }
 
-minutes=() name='' began=0
+minutes=() name='' began=0 lints=() build=
 end_step() {
     [ -z "$name" ] || minutes+=("$(awk -v s=$((SECONDS - began)) 'BEGIN { printf "%6.1f", s / 60 }')  $name")
 }
@@ -48,6 +48,7 @@ step() {
 }
 log=target/nextest/default
 report() {
+    [ -z "$build" ] || kill "$build" || true
     end_step
     printf '\n== minutes per step ==\n'
     printf '%s\n' "${minutes[@]}"
@@ -65,6 +66,20 @@ trap report EXIT
 
 step "what the tests need"
 bash tests/setup.sh
+
+if [ $# = 0 ]; then
+    # Clippy is a compiler. Called by cargo as the compiler, it checks and builds at once, whereas
+    # `cargo clippy` would process all dependencies a second time. The variables are those that
+    # `cargo clippy` sets.
+    RUSTC_WORKSPACE_WRAPPER=$(dirname "$(rustup which rustc 2> /dev/null || command -v rustc)")/clippy-driver
+    lints=("RUSTC_WORKSPACE_WRAPPER=$RUSTC_WORKSPACE_WRAPPER" CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__)
+fi
+# With the same targets as the tests below: other targets have other features, and everything would
+# be built twice. It starts here, because the steps before the tests leave processors idle.
+mkdir -p target
+nice -n 10 env "${lints[@]}" cargo build --workspace --features miot/broker --lib --bins --tests --examples \
+    --locked --quiet > target/build.log 2>&1 &
+build=$!
 
 if [ $# = 0 ]; then
     step "format"
@@ -98,19 +113,13 @@ if [ $# = 0 ]; then
     else
         echo "SKIPPED: cargo-deny is not here and could not be built"
     fi
-
-    step "build, with lints"
-    # Clippy is a compiler. Called by cargo as the compiler, it checks and builds at once, whereas
-    # `cargo clippy` would process all dependencies a second time. The variables are those that
-    # `cargo clippy` sets.
-    RUSTC_WORKSPACE_WRAPPER=$(dirname "$(rustup which rustc 2> /dev/null || command -v rustc)")/clippy-driver
-    export RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
-else
-    step "build"
 fi
-# With the same targets as the tests below: other targets have other features, and everything would
-# be built twice.
-cargo build --workspace --features miot/broker --lib --bins --tests --examples --locked --quiet
+
+step "build, with lints"
+wait "$build" || { cat target/build.log; exit 1; }
+build=
+# For cargo, what the compiler is belongs to the build.
+[ ${#lints[@]} = 0 ] || export "${lints[@]}"
 export MIOT_TESTS_BUILT=1
 
 if [ $# = 0 ]; then

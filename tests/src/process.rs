@@ -1,6 +1,6 @@
 //! Runs programs with a watchdog, which stops a program that hangs and reports its output.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -125,7 +125,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts the program. Both outputs are collected together.
+    /// Starts the program. The lines of both outputs are collected together.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -188,14 +188,17 @@ impl Drop for Background {
     }
 }
 
+/// Collects whole lines: both outputs of a program are collected at the same time.
 fn collect(pipe: Option<impl Read + Send + 'static>, into: &std::sync::Arc<std::sync::Mutex<String>>) {
-    let (Some(mut pipe), into) = (pipe, into.clone()) else { return };
+    let (Some(pipe), into) = (pipe, into.clone()) else { return };
     std::thread::spawn(move || {
-        let mut buffer = [0; 8192];
-        while let Ok(n @ 1..) = pipe.read(&mut buffer) {
+        let mut pipe = BufReader::new(pipe);
+        let mut line = Vec::new();
+        while let Ok(1..) = pipe.read_until(b'\n', &mut line) {
             if let Ok(mut text) = into.lock() {
-                text.push_str(&String::from_utf8_lossy(&buffer[..n]));
+                text.push_str(&String::from_utf8_lossy(&line));
             }
+            line.clear();
         }
     });
 }

@@ -19,8 +19,9 @@ const RATES: [u64; 2] = [20_000, 200_000];
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     process::allow_many_files()?;
+    // No loss is the subject, and on a busy machine the log-client may be late.
     let daemons =
-        Daemons::start(&bench.disk.path().join("daemons"), &bench.memory.path().join("node"), "drop-newest")?;
+        Daemons::start(&bench.disk.path().join("daemons"), &bench.memory.path().join("node"), "wait")?;
     let mut command = worker::own("miot")?;
     command.env("MIOT_DIR", daemons.node());
     let mut recorder = Worker::start("recorder", command)?;

@@ -430,6 +430,43 @@ static void leaves(int times, int by_stream) {
     printf("%ld\n", (long)lseek(left.later, 0, SEEK_END));
 }
 
+static __thread volatile long visit_at;
+static int visitor;
+
+static void visit(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+    uintptr_t at = (uintptr_t)registers[REG_RIP];
+    if (hook.from <= at && at < hook.to && ++instructions == visit_at) {
+        check(write(visitor, "v", 1) == 1, "write in the handler");
+        registers[REG_EFL] &= ~0x100;
+    }
+}
+
+/* A handler writes at `times` instructions of the recording library during a write, from the first
+ * to the last. Prints the number of writes of both. */
+static void visits(int times) {
+    struct sigaction action = {.sa_sigaction = visit, .sa_flags = SA_SIGINFO};
+    int visited = open("visited", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    visitor = open("visitor", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    hook.write = (uintptr_t)dlsym(RTLD_DEFAULT, "write");
+    check(dl_iterate_phdr(find_hook, NULL), "the library that has `write`");
+    sigaction(SIGTRAP, &action, NULL);
+    /* The first write sets up the lane. */
+    write(visited, "m", 1);
+    long all = 0;
+    for (int i = 0; i <= times; i++) {
+        visit_at = i ? 1 + all * (i - 1) / times : -1;
+        instructions = 0;
+        __asm__ volatile("pushfq\n orl $0x100, (%%rsp)\n popfq" ::: "memory", "cc");
+        write(visited, "m", 1);
+        __asm__ volatile("pushfq\n andl $~0x100, (%%rsp)\n popfq" ::: "memory", "cc");
+        if (i == 0)
+            all = instructions;
+    }
+    printf("%ld %ld\n", (long)lseek(visited, 0, SEEK_END), (long)lseek(visitor, 0, SEEK_END));
+}
+
 static void load(const char *library) {
     for (int i = 0; i < 10; i++) {
         void *handle = dlopen(library, RTLD_NOW);
@@ -462,6 +499,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(which, "signals")) signals(number);
     else if (!strcmp(which, "jumps")) jumps(number);
     else if (!strcmp(which, "leaves")) leaves(number, atoi(argv[3]));
+    else if (!strcmp(which, "visits")) visits(number);
     else if (!strcmp(which, "load")) load(argv[2]);
     else if (!strcmp(which, "descriptors")) descriptors();
     else if (!strcmp(which, "memory")) {

@@ -332,7 +332,7 @@ fn handlers_at_a_high_rate_are_recorded_or_counted() {
     assert_eq!(outcome.all_writes("main"), WRITES);
     // A handler that runs while its thread writes a record is counted instead.
     let nested = outcome.lost.get("nested").copied().unwrap_or(0);
-    assert_eq!(outcome.all_writes("in-handler") + nested, handled);
+    assert_eq!(outcome.all_writes("in-handler") + nested, handled, "lost: {:?}", outcome.lost);
     assert!(outcome.lost.keys().all(|place| place == "nested"), "{:?}", outcome.lost);
     assert_eq!(outcome.interrupted(), Vec::<&PrintedEvent>::new());
     println!("{handled} handlers, {nested} counted as nested");
@@ -374,6 +374,22 @@ fn requests_left_by_a_handler_do_no_harm() {
         assert_eq!(nested % 20, 0, "{name}");
         assert!(nested > 0 && seen > nested, "{name}: {seen} seen, {nested} nested");
     }
+}
+
+/// A handler records a request at each instruction of another one. Each is in the trace, or counted
+/// as nested.
+#[test]
+fn requests_of_handlers_take_nothing_from_others() {
+    let node = Node::new("visits");
+    let ended = succeeds(&mut node.life(&["visits", "200"]));
+    let written: Vec<u64> = ended.stdout.split_whitespace().map(|count| count.parse().unwrap()).collect();
+    let outcome = node.finish();
+    let nested = outcome.lost.get("nested").copied().unwrap_or(0);
+    println!("{written:?} writes, {nested} counted as nested");
+    assert_eq!(outcome.lost.keys().collect::<Vec<_>>(), ["nested"], "{:?}", outcome.lost);
+    assert_eq!(outcome.all_writes("visited"), written[0]);
+    assert_eq!(outcome.all_writes("visitor") + nested, written[1]);
+    assert!(written[1] == 200 && (1..150).contains(&nested), "{written:?}, {nested} nested");
 }
 
 #[test]

@@ -148,12 +148,13 @@ pub(super) struct FastRecord {
 impl FastRecord {
     /// Ends the request now. `done` is called after the time was taken, and `write_ext` writes the
     /// slots after the first, which is at its second argument. Returns false, and has changed
-    /// nothing, if the clocks of two processors disagree, or if the request took three days and
-    /// more.
+    /// nothing, if the clocks of two processors disagree, if the request took three days and more,
+    /// or if the lane is not the one that [`Thread::can_commit_fast`] has seen: a signal handler has
+    /// recorded in between, or the process has forked.
     ///
     /// # Safety
     /// - `thread` must be the calling thread's state.
-    /// - [`Thread::can_commit_fast`] must be true for this number of slots.
+    /// - [`Thread::can_commit_fast`] was true for this number of slots.
     #[inline(always)]
     pub(super) unsafe fn commit(
         &self,
@@ -161,18 +162,33 @@ impl FastRecord {
         done: &impl Fn() -> Completion,
         write_ext: &impl Fn(Ring<'_>, u64),
     ) -> bool {
-        // SAFETY: dereferencing `thread` and calling `Thread::lane` requires
+        // SAFETY: dereferencing `thread` requires
         // - `thread` is the calling thread's own block, which lives as long as the thread;
         // - no signal handler changes the state at the same time: they do not while the tail is
-        //   taken;
-        // - the thread has a lane: required by this function.
-        let (producer, (lane, ring)) = unsafe { (&mut (*thread).producer, (*thread).lane()) };
+        //   taken, and nothing else is used that was read before.
+        let producer = unsafe { &mut (*thread).producer };
         let tail = producer.take_tail();
         compiler_fence(SeqCst);
-        lane.mark(tail);
+        // SAFETY: dereferencing `thread` and calling `Thread::lane` requires
+        // - the calling thread's own block, as above;
+        // - the thread has a lane: its state is of this process image, and not the empty one, into
+        //   which no record fits.
+        let (lane, ring) = unsafe {
+            if (*thread).epoch != process::epoch_word() {
+                producer.put_tail(tail);
+                return false;
+            }
+            (*thread).lane()
+        };
+        if !lane.mark_at(tail) {
+            producer.put_tail(lane.tail());
+            return false;
+        }
         let end = counter();
         let duration = end.wrapping_sub(self.begin);
         if duration > MAX_DURATION {
+            lane.publish(tail);
+            compiler_fence(SeqCst);
             producer.put_tail(tail);
             return false;
         }
@@ -220,24 +236,29 @@ unsafe fn commit_slow(
     if encloses {
         thread.pop_parent(&begun);
     }
-    if !thread.has_lane() {
-        // The process forked between begin and end, or the thread is being torn down.
-        return false;
-    }
-    if thread.lacks_clock() {
-        process::count_no_lane();
-        return false;
-    }
-    // SAFETY: `Thread::lane` requires
-    // - the thread has a lane: checked above.
-    let (lane, ring) = unsafe { thread.lane() };
     if thread.is_busy() {
-        lane.count_nested();
+        if let Some(lane) = thread.current_lane() {
+            // SAFETY: dereferencing `lane` requires
+            // - a lane in this process's segment: the thread has it.
+            unsafe { (*lane).count_nested() };
+        }
         return false;
     }
+    // What follows is of the state after this: a handler in between may have moved the lane.
     thread.enter_busy();
     let nesting = if encloses && begun.enclosing == 0 { Nesting::Outermost } else { Nesting::Other };
-    let committed = thread.commit_or_count(lane, ring, record, end_ticks, nesting, write_ext);
+    let committed = if !thread.has_lane() {
+        // The process forked between begin and end, or the thread is being torn down.
+        false
+    } else if thread.lacks_clock() {
+        process::count_no_lane();
+        false
+    } else {
+        // SAFETY: `Thread::lane` requires
+        // - the thread has a lane: checked.
+        let (lane, ring) = unsafe { thread.lane() };
+        thread.commit_or_count(lane, ring, record, end_ticks, nesting, write_ext)
+    };
     thread.leave_busy();
     committed
 }

@@ -312,10 +312,11 @@ impl Thread {
         is_dormant
     }
 
-    /// True if a record of `slots` slots can be written on the fast path.
+    /// True if a record of `slots` slots can be written on the fast path, unless the process has
+    /// forked.
     #[inline(always)]
     fn can_commit_fast(&self, slots: u64) -> bool {
-        self.epoch == process::epoch_word() && self.producer.tail() + slots <= self.commit_up_to
+        self.producer.tail() + slots <= self.commit_up_to
     }
 
     /// Number of the parent of the next request, 0 if none.

@@ -238,3 +238,47 @@ pub(crate) fn in_order(events: &RecordBatch, latest: &mut i64) -> bool {
     *latest = times.iter().copied().max().map_or(*latest, |max| max.max(*latest));
     sorted
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::event_file::tests::Random;
+    use crate::layout::make_folder;
+    use crate::live::LiveWriter;
+
+    /// The live files are removed only after the written ones were read back.
+    #[test]
+    fn part_that_is_not_as_written_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path());
+        make_folder(&layout.live_folder()).unwrap();
+        let mut live = LiveWriter::new(Table::Events, layout.live(Table::Events, 0)).unwrap();
+        live.append(&Random::new().batch(500)).unwrap();
+        live.write_out().unwrap();
+        live.sync().unwrap();
+        let (mut counts, stop) = (Counts::default(), AtomicBool::new(false));
+        let request = SealRequest { part: 0, late: false };
+        let written =
+            write_table(&layout, Table::Events, request, WhenEmpty::Write, &mut counts, &stop).unwrap();
+        let files = BTreeMap::from([(Table::Events, written.unwrap())]);
+        let read_back = |counts: &Counts| read_back(&layout, 0, files.clone(), counts.clone(), &stop);
+        assert!(read_back(&counts).unwrap().is_some());
+
+        let mut more = counts.clone();
+        more.add_batch(Table::Events, &Random::new().batch(1));
+        assert!(matches!(read_back(&more), Err(Error::Damaged { .. })), "a row is missing");
+
+        let path = layout.sealed_tmp(Table::Events, 0);
+        let bytes = fs::read(&path).unwrap();
+        for at in [4, bytes.len() / 2, bytes.len() - 20] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x10;
+            fs::write(&path, damaged).unwrap();
+            assert!(matches!(read_back(&counts), Err(Error::Damaged { .. })), "byte {at}");
+        }
+        fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        assert!(matches!(read_back(&counts), Err(Error::Damaged { .. })), "truncated");
+    }
+}

@@ -10,8 +10,11 @@ work() {
         test_largefile test_tempfile test_select test_selectors test_fcntl test_pty test_pathlib test_glob test_zipfile
         test_tarfile test_sqlite3 test_dbm test_mailbox test_concurrent_futures)
     [ "$FOREIGN_SHORT" = no ] || tests=(test_os test_posix test_shutil test_fileio test_fcntl test_selectors)
-    # Tests may fail in the plain run as well: the sets of passed tests are compared.
-    /usr/bin/python3.11 -m test --junit-xml results.xml --timeout 900 "${tests[@]}" > output 2>&1 || true
+    # Tests may fail in the plain run as well: the sets of passed tests are compared. Each file of
+    # tests runs in a process of its own, so that one that hangs does not end the others. Tests of
+    # VSOCK hang in virtual machines whose host does not answer.
+    /usr/bin/python3.11 -m test -j 2 --ignore '*VSOCK*' --junit-xml results.xml --timeout 900 "${tests[@]}" \
+        > output 2>&1 || true
     /usr/bin/python3.11 - results.xml <<'END'
 import sys
 import xml.etree.ElementTree as tree

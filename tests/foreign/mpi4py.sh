@@ -24,19 +24,22 @@ ready() {
 }
 
 work() {
-    local mpi ranks launcher
+    local mpi ranks launcher many=(1 2)
+    # Ranks poll: more of them than processors take a time slice for each message.
+    [ "$(nproc)" -lt 3 ] || many+=(3)
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
     local rest=()
-    # Only the tests of files.
+    # Left out: what starts processes, and what deadlocks without a hook as well under MPICH 4.0.2
+    # with several ranks (test_util_sync). In the short run: only the tests of files.
     [ "$FOREIGN_SHORT" = no ] || rest=(-i test_io -i test_file)
     for mpi in mpich openmpi; do
-        for ranks in 1 2 3; do
+        for ranks in "${many[@]}"; do
             launcher=mpiexec.$mpi
             # A file for each rank: their lines would mix.
             # shellcheck disable=SC2016
             timeout 900 "$launcher" -n "$ranks" sh -c 'exec "$@" > "$0.$$" 2>&1' "output-$mpi-$ranks" \
                 "$FOREIGN_TOOLS/mpi4py-$mpi/bin/python" "$FOREIGN_TOOLS/mpi4py-$mpi/source/test/main.py" \
-                -v -e test_spawn -e test_dynproc "${rest[@]}" && echo "ok $mpi, $ranks ranks" ||
+                -v -e test_spawn -e test_dynproc -e test_util_sync "${rest[@]}" && echo "ok $mpi, $ranks ranks" ||
                 echo "exit code $?: $mpi, $ranks ranks"
             # Tests that pass in every rank.
             cat "output-$mpi-$ranks".* | grep -aoE '^test[A-Za-z0-9_]+ \([A-Za-z0-9_.]+\) \.\.\. ok$' | sort | uniq -c |

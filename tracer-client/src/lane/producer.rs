@@ -5,10 +5,6 @@ use super::state::{Lane, Ring, Slot};
 use miot_proto::event::MAX_SLOTS;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Value of [`Producer::tail`] while it is taken: above each limit, also with the slots of a record
-/// added. A lane never gets there. An instruction can store it directly.
-const TAKEN: u64 = i32::MIN as i64 as u64;
-
 /// Private state of the thread that has claimed a lane.
 pub(crate) struct Producer {
     /// Slots committed so far, over all incarnations of the lane.
@@ -26,6 +22,13 @@ pub(crate) struct Producer {
 }
 
 impl Producer {
+    /// Added to the tail while a record is published without the functions of the producer, and
+    /// once more by each signal handler that tries the same meanwhile. Above each position of a lane.
+    pub(crate) const TAKEN: u64 = 1 << 60;
+
+    /// Offset of the tail, bytes.
+    pub(crate) const TAIL_AT: usize = std::mem::offset_of!(Producer, tail);
+
     pub(crate) const fn none() -> Producer {
         Producer { tail: 0, limit: 0, maintain_at: 0, mask: 0, attempts: 0, lost_full: 0 }
     }
@@ -152,23 +155,16 @@ impl Producer {
         self.maintain_at
     }
 
-    /// Takes the tail, to publish a record without the other functions of the producer: until
-    /// [`put_tail`](Self::put_tail) nothing [fits](Self::fits), and the lane needs maintenance.
-    #[inline(always)]
-    pub(crate) fn take_tail(&mut self) -> u64 {
-        std::mem::replace(&mut self.tail, TAKEN)
-    }
-
-    /// Puts back the tail without a record.
+    /// Puts back the tail, without a record or after one was published.
     #[inline(always)]
     pub(crate) fn put_tail(&mut self, tail: u64) {
         self.tail = tail;
     }
 
-    /// Whether the tail is [taken](Self::take_tail).
+    /// Whether the tail is taken.
     #[inline(always)]
     pub(crate) fn is_tail_taken(&self) -> bool {
-        self.tail == TAKEN
+        self.tail >= Self::TAKEN
     }
 
     /// Counts the record that was published with the tail taken.

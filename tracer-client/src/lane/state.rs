@@ -261,22 +261,6 @@ impl Lane {
         self.tail.store(tail << 1 | 1, order::mark());
     }
 
-    /// [`mark`](Self::mark), if `tail` is where the next record begins. Returns false, and has
-    /// changed nothing, otherwise.
-    #[inline(always)]
-    pub(crate) fn mark_at(&self, tail: u64) -> bool {
-        let is_next = self.tail.load(Relaxed) == tail << 1;
-        if is_next {
-            self.mark(tail);
-        }
-        is_next
-    }
-
-    /// Slots committed so far. Only for the owner of a lane without a mark.
-    pub(crate) fn tail(&self) -> u64 {
-        self.tail.load(Relaxed) >> 1
-    }
-
     /// Publishes all slots below `tail`, and removes the mark.
     #[inline(always)]
     pub(crate) fn publish(&self, tail: u64) {

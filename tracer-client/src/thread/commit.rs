@@ -45,12 +45,10 @@ pub(super) fn commit_with_second_path(begun: StartedRequest, done: Completion, p
     let (number, parent) = (u64::from(request) << 32, Some(u64::from(enclosing) << 32));
     let record = FastRecord { kind: RecordKind::Request, op, begin, number, parent, slots };
     // SAFETY: dereferencing `thread` and `FastRecord::commit` require
-    // - the calling thread's own block, which lives as long as the thread;
-    // - that the record can be committed fast: checked.
+    // - the calling thread's own block, which lives as long as the thread.
     let committed = unsafe {
         !path.is_empty()
             && path.len() <= event::MAX_PATH
-            && (*thread).can_commit_fast(slots)
             && (*thread).enclosing() != request
             && record.commit(thread, &|| done, &|ring, tail| ring.set_path(tail + 1, OnePath::Second(path)))
     };
@@ -122,12 +120,11 @@ pub(super) fn commit(
     let (number, parent) = (u64::from(request) << 32, Some(u64::from(enclosing) << 32));
     let record = FastRecord { kind, op, begin, number, parent, slots };
     // SAFETY: dereferencing `thread`, `FastRecord::commit` and `commit_slow` require
-    // - the calling thread's own block, which lives as long as the thread;
-    // - that the record can be committed fast: checked.
+    // - the calling thread's own block, which lives as long as the thread.
     unsafe {
-        let is_fast =
-            end_ticks.is_none() && (*thread).can_commit_fast(slots) && (*thread).enclosing() != begun.request;
-        is_fast && record.commit(thread, &|| done, write_ext)
+        end_ticks.is_none()
+            && (*thread).enclosing() != begun.request
+            && record.commit(thread, &|| done, write_ext)
             || commit_slow(thread, kind, &PackedRequest::new(begun, done), slots, end_ticks, write_ext)
     }
 }
@@ -148,13 +145,11 @@ pub(super) struct FastRecord {
 impl FastRecord {
     /// Ends the request now. `done` is called after the time was taken, and `write_ext` writes the
     /// slots after the first, which is at its second argument. Returns false, and has changed
-    /// nothing, if the clocks of two processors disagree, if the request took three days and more,
-    /// or if the lane is not the one that [`Thread::can_commit_fast`] has seen: a signal handler has
-    /// recorded in between, or the process has forked.
+    /// nothing, if the fast path is closed or has no space, if the process has forked since the
+    /// begin, if the clocks of two processors disagree, or if the request took three days and more.
     ///
     /// # Safety
     /// - `thread` must be the calling thread's state.
-    /// - [`Thread::can_commit_fast`] was true for this number of slots.
     #[inline(always)]
     pub(super) unsafe fn commit(
         &self,
@@ -162,33 +157,26 @@ impl FastRecord {
         done: &impl Fn() -> Completion,
         write_ext: &impl Fn(Ring<'_>, u64),
     ) -> bool {
-        // SAFETY: dereferencing `thread` requires
+        // SAFETY: `take_tail`, dereferencing `thread` and calling `Thread::lane` require
         // - `thread` is the calling thread's own block, which lives as long as the thread;
         // - no signal handler changes the state at the same time: they do not while the tail is
-        //   taken, and nothing else is used that was read before.
-        let producer = unsafe { &mut (*thread).producer };
-        let tail = producer.take_tail();
-        compiler_fence(SeqCst);
-        // SAFETY: dereferencing `thread` and calling `Thread::lane` requires
-        // - the calling thread's own block, as above;
+        //   taken, and nothing is used that was read before;
         // - the thread has a lane: its state is of this process image, and not the empty one, into
         //   which no record fits.
-        let (lane, ring) = unsafe {
-            if (*thread).epoch != process::epoch_word() {
-                producer.put_tail(tail);
+        let (tail, producer, (lane, ring)) = unsafe {
+            let tail = Thread::take_tail(thread);
+            let thread = &mut *thread;
+            if tail + self.slots > thread.commit_up_to || thread.epoch != process::epoch_word() {
+                thread.producer.put_tail(tail);
                 return false;
             }
-            (*thread).lane()
+            let lane = thread.lane();
+            (tail, &mut thread.producer, lane)
         };
-        if !lane.mark_at(tail) {
-            producer.put_tail(lane.tail());
-            return false;
-        }
+        lane.mark(tail);
         let end = counter();
         let duration = end.wrapping_sub(self.begin);
         if duration > MAX_DURATION {
-            lane.publish(tail);
-            compiler_fence(SeqCst);
             producer.put_tail(tail);
             return false;
         }

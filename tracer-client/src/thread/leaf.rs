@@ -110,18 +110,15 @@ fn commit<const SLOTS: u64>(op: Op, begun: LeafRequest, done: &impl Fn() -> Comp
     let LeafRequest { begin, number } = begun;
     let slots = if SLOTS == 0 { 1 + event::path_slots(path) as u64 } else { SLOTS };
     let thread = tls::thread();
-    // SAFETY: dereferencing `thread` and `FastRecord::commit` require
-    // - the calling thread's own block, which lives as long as the thread;
-    // - that the record can be committed fast: checked.
+    let record = FastRecord { kind: RecordKind::Request, op, begin, number, parent: None, slots };
+    // SAFETY: `FastRecord::commit` requires
+    // - the calling thread's own block, which lives as long as the thread.
     let committed = unsafe {
-        (*thread).can_commit_fast(slots) && {
-            let record = FastRecord { kind: RecordKind::Request, op, begin, number, parent: None, slots };
-            record.commit(thread, done, &|ring, tail| {
-                if SLOTS == 0 {
-                    ring.set_path(tail + 1, OnePath::First(path));
-                }
-            })
-        }
+        record.commit(thread, done, &|ring, tail| {
+            if SLOTS == 0 {
+                ring.set_path(tail + 1, OnePath::First(path));
+            }
+        })
     };
     committed || commit_any(&begun.packed(op, done()), path)
 }

@@ -50,6 +50,9 @@ use miot_proto::segment::in_flight;
 pub(crate) use prepare::look_for_log_client;
 pub use prepare::{ClockAccess, ClockScope, prepare_for_filter, set_clock_access};
 use prepare::{Purpose, prepare};
+use std::mem::offset_of;
+#[cfg(not(target_arch = "x86_64"))]
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
 /// Set in [`Thread::skips_left`] if the thread skips requests because there is no log-client to
@@ -121,8 +124,7 @@ const _: () = assert!(size_of::<Thread>() <= tls::BYTES && !std::mem::needs_drop
 /// of `vfork` changes the words from assembly, relative to the thread-local symbol
 /// `miot_tracer_thread`.
 pub mod borrowed {
-    use super::Thread;
-    use std::mem::offset_of;
+    use super::{Thread, offset_of};
 
     /// Offset of the `u32` that counts the children, bytes.
     pub const COUNT_AT: usize = offset_of!(Thread, borrowed);
@@ -312,11 +314,35 @@ impl Thread {
         is_dormant
     }
 
-    /// True if a record of `slots` slots can be written on the fast path, unless the process has
-    /// forked.
+    /// Takes the tail, to publish a record without the other functions of the producer: until
+    /// [`Producer::put_tail`] nothing fits, and the lane needs maintenance. If it is taken already,
+    /// the value returned is above each limit.
+    ///
+    /// # Safety
+    /// - `thread` must be the calling thread's state.
     #[inline(always)]
-    fn can_commit_fast(&self, slots: u64) -> bool {
-        self.producer.tail() + slots <= self.commit_up_to
+    unsafe fn take_tail(thread: *mut Thread) -> u64 {
+        const AT: usize = offset_of!(Thread, producer) + Producer::TAIL_AT;
+        // One instruction: a signal handler that records runs before it or after it.
+        // SAFETY: the addition requires
+        // - a live and aligned word: `AT` is the offset of a field of `thread`, which is the calling
+        //   thread's own block: required by this function.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            {
+                let mut tail = Producer::TAKEN;
+                std::arch::asm!(
+                    "xadd [{thread} + {at}], {tail}",
+                    thread = in(reg) thread,
+                    at = const AT,
+                    tail = inout(reg) tail,
+                    options(nostack)
+                );
+                tail
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            AtomicU64::from_ptr(thread.byte_add(AT).cast()).fetch_add(Producer::TAKEN, Relaxed)
+        }
     }
 
     /// Number of the parent of the next request, 0 if none.

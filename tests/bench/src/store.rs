@@ -4,11 +4,13 @@
 //! coming at a constant rate. *In the store* is the time until the ledger file of the part, which
 //! is put last, is an object. *In the table* is the time until the program that registers the part
 //! in a DuckLake catalog has succeeded. At the end DuckDB counts the rows of each part through
-//! catalog and store.
+//! catalog and store. Small parts follow each other; a part of the default size is sealed once.
 
 use crate::Bench;
 use crate::daemons::{self, free_port, wait_until};
+use crate::fleet::{Fleet, Plan};
 use crate::node::Node;
+use crate::pattern::Pattern;
 use crate::pipeline::count;
 use crate::process;
 use crate::report::number;
@@ -24,6 +26,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, TryRecvError};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Bucket, and prefix of the trace in it.
@@ -116,21 +119,67 @@ fn start(command: &mut Command, dir: &Path, name: &str) -> Result<Running> {
     Ok(Running(process::ends_with_us(command).spawn().with_context(|| name.to_string())?))
 }
 
+/// What is recorded, and when it is sealed.
+struct Load {
+    what: &'static str,
+    /// Settings of the log-server.
+    seal: String,
+    /// Number of parts that are measured.
+    parts: u64,
+    /// Events per second of one node.
+    rate: u64,
+    /// Batches that other nodes send at once.
+    plan: Option<Plan>,
+}
+
+impl Load {
+    fn all(bench: &Bench) -> [Load; 2] {
+        let rate = bench.pick(100_000, 100_000, 2000);
+        let (seal_after, parts) = bench.pick((5, 24), (5, 6), (1, 2));
+        // The default of `seal_rows`, except in a smoke run.
+        let seal_rows: u64 = bench.pick(8 << 20, 8 << 20, 16 << 10);
+        let (nodes, rows) = (16, 1024);
+        let batches = seal_rows / nodes / rows + 1;
+        [
+            Load {
+                what: "small parts",
+                seal: format!("seal_after = \"{seal_after}s\""),
+                parts,
+                rate,
+                plan: None,
+            },
+            Load {
+                what: "a part of the default size",
+                seal: format!("seal_rows = {seal_rows}"),
+                parts: 1,
+                rate,
+                plan: Some(Plan { pattern: Pattern::Mixed, nodes, streams: 1, rows, batches }),
+            },
+        ]
+    }
+}
+
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let Some(programs) = Programs::find() else {
         println!("store: no rclone or DuckDB here, skipped (tests/setup.sh installs them)");
         return Ok(json!({ "skipped": "no rclone or DuckDB" }));
     };
-    let (rate, seal_after, parts) = bench.pick((100_000, 5, 24), (100_000, 5, 6), (2000, 1, 2));
-    let rows = Site::start(bench, &programs, seal_after)?.measure(rate, parts)?;
     println!("{:>6} {:>9} {:>8} {:>11} {:>11}", "part", "events", "MiB", "in store, s", "in table, s");
-    for row in &rows {
-        let figure = |key: &str, decimals| number(&row[key], decimals);
-        let (events, mib) = (figure("events", 0), figure("mib", 2));
-        let (store, table) = (figure("store_s", 2), figure("table_s", 2));
-        println!("{:>6} {events:>9} {mib:>8} {store:>11} {table:>11}", figure("part", 0));
+    let mut loads = Vec::new();
+    for load in Load::all(bench) {
+        let dir = bench.disk.path().join("site");
+        let parts = Site::start(&dir, &bench.memory.path().join("site"), &programs, &load)?.measure(&load)?;
+        std::fs::remove_dir_all(&dir)?;
+        println!("{}", load.what);
+        for part in &parts {
+            let figure = |key: &str, decimals| number(&part[key], decimals);
+            let (events, mib) = (figure("events", 0), figure("mib", 2));
+            let (store, table) = (figure("store_s", 2), figure("table_s", 2));
+            println!("{:>6} {events:>9} {mib:>8} {store:>11} {table:>11}", figure("part", 0));
+        }
+        loads.push(json!({ "what": load.what, "rate": load.rate, "parts": parts }));
     }
-    Ok(json!({ "rate": rate, "seal_after_s": seal_after, "parts": rows }))
+    Ok(json!({ "loads": loads }))
 }
 
 /// A log-server with a node, its uploader, the store and the catalog.
@@ -147,47 +196,49 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    fn start<'a>(bench: &Bench, programs: &'a Programs, seal_after: u64) -> Result<Site<'a>> {
-        let dir = bench.disk.path().join("site");
-        std::fs::create_dir_all(&dir)?;
-        let store = Store::start(&programs.rclone, &dir)?;
+    fn start<'a>(dir: &Path, lanes: &Path, programs: &'a Programs, load: &Load) -> Result<Site<'a>> {
+        std::fs::create_dir_all(dir)?;
+        let store = Store::start(&programs.rclone, dir)?;
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/register/register-ducklake");
         let catalog = format!("sqlite:{}", dir.join("catalog.sqlite").display());
         let settings = format!(
-            "http = \"off\"\nseal_after = \"{seal_after}s\"\nstore = \"s3://{BUCKET}/{PREFIX}\"\nregister = [{:?}, {script:?}, {catalog:?}]\n",
-            programs.python
+            "http = \"off\"\n{}\nstore = \"s3://{BUCKET}/{PREFIX}\"\nregister = [{:?}, {script:?}, {catalog:?}]\n",
+            load.seal, programs.python
         );
-        let server = Server::start(&dir, &settings)?;
-        let servers = [server.address().to_string()];
-        let node = Node::start(&dir, &bench.memory.path().join("store"), "bench", &servers)?;
+        let server = Server::start(dir, &settings)?;
+        let node = Node::start(dir, lanes, "bench", &[server.address().to_string()])?;
         let mut command = Command::new(daemons::built("miot-uploader")?);
         command.arg("--config").arg(dir.join("log-server.toml")).envs(store.environment());
-        let uploader = start(&mut command, &dir, "miot-uploader")?;
-        Ok(Site { programs, dir, uploader, node, server, store, script, catalog })
+        let uploader = start(&mut command, dir, "miot-uploader")?;
+        Ok(Site { programs, dir: dir.into(), uploader, node, server, store, script, catalog })
     }
 
-    /// Records until this number of parts is in the table. Returns the figures of each.
-    fn measure(self, rate: u64, parts: u64) -> Result<Vec<Value>> {
+    /// Records until all parts of the load are in the table. Returns the figures of each.
+    fn measure(self, load: &Load) -> Result<Vec<Value>> {
+        let fleet = load.plan.map(Fleet::build);
         let mut command = worker::own("miot-mixed")?;
         command.env("MIOT_DIR", self.node.dir());
         let mut worker = Worker::start("miot-mixed", command)?;
         let (stop, stopped) = mpsc::channel::<()>();
-        let (recorded, delays) = std::thread::scope(|scope| {
-            let worker = &mut worker;
+        let (recorded, sent, delays) = std::thread::scope(|scope| {
+            let (worker, address) = (&mut worker, self.server.address());
             let recording = scope.spawn(move || {
                 while stopped.try_recv() == Err(TryRecvError::Empty) {
-                    worker.paced(rate, SLICE.as_millis() as u64, THREADS)?;
+                    worker.paced(load.rate, SLICE.as_millis() as u64, THREADS)?;
                 }
                 Ok(())
             });
-            let delays = (0..parts).map(|part| self.delays(part)).collect::<Result<Vec<_>>>();
+            let sending = fleet.map(|fleet| scope.spawn(move || fleet.ship(address).map(drop)));
+            let delays = (0..load.parts).map(|part| self.delays(part)).collect::<Result<Vec<_>>>();
             drop(stop);
-            (recording.join(), delays)
+            (recording.join(), sending.map_or(Ok(Ok(())), ScopedJoinHandle::join), delays)
         });
-        recorded.unwrap_or_else(|_| bail!("the thread of the worker has failed"))?;
+        for ended in [recorded, sent] {
+            ended.unwrap_or_else(|_| bail!("a thread that records has failed"))?;
+        }
         let delays = delays?;
         // The worker makes one operation more, to check that it records.
-        let made = worker.calls() + 1;
+        let made = worker.calls() + 1 + load.plan.map_or(0, |plan| plan.events());
         worker.finish()?;
         let sizes = self.finish(made)?;
         let rows = delays.into_iter().zip(&sizes).enumerate().map(|(part, (delays, size))| {
@@ -275,21 +326,28 @@ pub(crate) fn table(results: &Value) -> String {
     if let Some(reason) = results["skipped"].as_str() {
         return format!("Not measured: {reason}.\n");
     }
-    let parts = || results["parts"].as_array().into_iter().flatten();
-    let of = |key: &str| Summary::of(parts().filter_map(|part| part[key].as_f64()).collect());
-    let mut text = format!(
-        "{} parts; {} events/s; a part is sealed after {} s: {:.0} events, {:.1} MiB (medians).\n\n\
-         | from the seal, seconds | median | longest |\n|---|--:|--:|\n",
-        parts().count(),
-        results["rate"],
-        results["seal_after_s"],
-        of("events").median,
-        of("mib").median
+    let mut text = String::from(
+        "Seconds from the seal of a part; the sizes of the parts are medians.\n\n\
+         | | events/s | parts | events | MiB | in the store, median | longest | in the table, median | longest |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
-    for (what, key) in
-        [("until the part is in the store", "store_s"), ("until its rows are in the table", "table_s")]
-    {
-        let _ = writeln!(text, "| {what} | {:.2} | {:.2} |", of(key).median, of(key).max);
+    for load in results["loads"].as_array().into_iter().flatten() {
+        let parts = || load["parts"].as_array().into_iter().flatten();
+        let of = |key: &str| Summary::of(parts().filter_map(|part| part[key].as_f64()).collect());
+        let (store, table) = (of("store_s"), of("table_s"));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {:.0} | {:.1} | {:.2} | {:.2} | {:.2} | {:.2} |",
+            load["what"].as_str().unwrap_or(""),
+            load["rate"],
+            parts().count(),
+            of("events").median,
+            of("mib").median,
+            store.median,
+            store.max,
+            table.median,
+            table.max
+        );
     }
     text
 }

@@ -79,7 +79,8 @@ pub(super) fn sets(results: &Value, targets: &mut Vec<Target>) {
 }
 
 pub(super) fn store(results: &Value, targets: &mut Vec<Target>) {
-    let parts = results["parts"].as_array().into_iter().flatten();
+    let loads = results["loads"].as_array().into_iter().flatten();
+    let parts = loads.flat_map(|load| load["parts"].as_array().into_iter().flatten());
     let slowest = parts.filter_map(|part| part["table_s"].as_f64()).reduce(f64::max);
     let what = "from the seal of a part until it is in store and table, slowest";
     push(targets, what, Maximum(5.0), "s", slowest);

@@ -20,7 +20,7 @@ const NODES: u64 = 16;
 /// Events of a batch.
 const ROWS: u64 = 1024;
 /// The quota is the limit if it stops each log-server in at least this share of the periods.
-const LEAST_THROTTLED: f64 = 0.5;
+const LEAST_THROTTLED: f64 = 0.8;
 /// The nodes are not the limit if they use at most this share of a processor.
 const MOST_PLAYED: f64 = 0.5;
 

@@ -1,12 +1,12 @@
 #!/bin/sh
 # Measures the cost of MIOT, compared with the floor and with its peers.
 #
-#   tests/bench/run.sh             everything (about 75 minutes on two processors), and writes
+#   tests/bench/run.sh             everything (about 82 minutes on two processors), and writes
 #                                  docs/dev/performance.md
 #   tests/bench/run.sh op hook     only these: op threads drain idle startup hook mpi apps fuse
 #                                  gluster pipeline nodes cluster broker bytes sync streams recovery
-#                                  delay fsstats replay simulate bench estimate paper analysis
-#                                  python
+#                                  delay sets store fsstats replay simulate bench estimate paper
+#                                  analysis python
 #   tests/bench/run.sh --quick     everything, about six minutes: the figures are rough, the page
 #                                  is unchanged
 #   tests/bench/run.sh --report    only the page, from the last results in target/bench/*.json
@@ -35,7 +35,7 @@ esac
 tests/bench/setup.sh || echo "run.sh: not everything could be installed" >&2
 # Built together, because packages that are built separately have other features and are built
 # twice. If a part does not build, only the benchmarks that need it fail.
-parts="miot-hook-fuse miot-capi miot-hook-posix miot-hook-mpi miot-log-client miot-log-server miot"
+parts="miot-hook-fuse miot-capi miot-hook-posix miot-hook-mpi miot-log-client miot-log-server miot-uploader miot"
 # shellcheck disable=SC2046
 if ! build --features miot/broker $(printf -- '--package %s ' miot-bench $parts); then
 	build --package miot-bench
@@ -66,7 +66,7 @@ fi
 
 # Not with exec, so that the leftovers of the driver are removed even if it is killed.
 if [ $# = 0 ]; then
-	"$bench" op threads drain idle startup hook mpi apps fuse gluster pipeline nodes cluster broker bytes sync streams recovery delay fsstats replay simulate bench estimate paper analysis python --report &
+	"$bench" op threads drain idle startup hook mpi apps fuse gluster pipeline nodes cluster broker bytes sync streams recovery delay sets store fsstats replay simulate bench estimate paper analysis python --report &
 else
 	"$bench" "$@" &
 fi

@@ -18,6 +18,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Process id on node 0. Those of other nodes follow.
+pub(crate) const FIRST_PID: u32 = 1000;
+
 /// Batches to be sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
@@ -83,25 +86,31 @@ impl Fleet {
 
     /// Sends everything and waits until it is acknowledged: then it is durable and in order.
     pub(crate) fn ship(&self, address: &str) -> Result<Shipped> {
-        Ok(self.play(address, false)?.0)
+        self.ship_to_set(&[address])
+    }
+
+    /// Like [`Fleet::ship`], to several log-servers: node `n` sends to number `n` modulo their
+    /// number.
+    pub(crate) fn ship_to_set(&self, addresses: &[&str]) -> Result<Shipped> {
+        Ok(self.play(addresses, false)?.0)
     }
 
     /// Like [`Fleet::ship`], but keeps the connections open.
     pub(crate) fn ship_and_stay(&self, address: &str) -> Result<Vec<TcpStream>> {
-        Ok(self.play(address, false)?.1.into_iter().map(|player| player.socket).collect())
+        Ok(self.play(&[address], false)?.1.into_iter().map(|player| player.socket).collect())
     }
 
     /// Sends one batch of each stream at a time, and the next ones after their acknowledgment.
     /// Returns the time of each in milliseconds, without the first, which waits for the clock.
     pub(crate) fn ship_one_by_one(&self, address: &str) -> Result<Vec<f64>> {
-        let players = self.play(address, true)?.1;
+        let players = self.play(&[address], true)?.1;
         Ok(players.into_iter().flat_map(|player| player.delays.into_iter().skip(1)).collect())
     }
 
-    fn play(&self, address: &str, one_by_one: bool) -> Result<(Shipped, Vec<Player<'_>>)> {
+    fn play(&self, addresses: &[&str], one_by_one: bool) -> Result<(Shipped, Vec<Player<'_>>)> {
         let (started, before) = (Instant::now(), crate::process::this_thread_cpu());
-        let cargo = self.nodes.iter().enumerate();
-        let players = cargo.map(|(node, cargo)| Player::connect(address, node, cargo, one_by_one));
+        let cargo = self.nodes.iter().zip(addresses.iter().cycle()).enumerate();
+        let players = cargo.map(|(node, (cargo, address))| Player::connect(address, node, cargo, one_by_one));
         let mut players = players.collect::<Result<Vec<_>>>()?;
         let mut heard = Instant::now();
         while players.iter().any(|player| !player.is_done()) {
@@ -131,7 +140,7 @@ fn cargo(plan: Plan, node: u64, now: i64, ends: bool) -> Cargo {
         message(last).append_frame(frames);
         last
     };
-    let key = ProcessKey { boot: 7, nonce: node + 1, pid: 1000 + node as u32 };
+    let key = ProcessKey { boot: 7, nonce: node + 1, pid: FIRST_PID + node as u32 };
     let span = (plan.rows * plan.batches) as i64 * 1000;
     let first = now - span;
     let process = Process {

@@ -21,6 +21,8 @@
 //! | `streams` | memory of a log-server with many streams |
 //! | `recovery` | a log-server after a crash |
 //! | `delay` | time from a completion to the line of `miot tail` |
+//! | `sets` | one, two and four log-servers: events per second, reading and following their traces |
+//! | `store` | time from the seal of a part until it is in an object store and in a table catalog |
 //! | `replay` | duration of `miot replay` beside the trace's, and delay of requests |
 //! | `fsstats` | names per second of `miot fsstats`, beside `find -printf` |
 //! | `simulate` | requests per second and core of `miot simulate`, and scaling of sweeps |
@@ -55,6 +57,7 @@ mod lttng;
 mod machine;
 mod memory;
 mod mpi;
+mod node;
 mod nodes;
 mod op;
 mod paper;
@@ -69,10 +72,13 @@ mod recovery;
 mod replay;
 mod report;
 mod server;
+mod sets;
+mod share;
 mod simulate;
 mod sink;
 mod startup;
 mod stats;
+mod store;
 mod streams;
 mod sync;
 mod targets;
@@ -137,7 +143,7 @@ impl Bench {
 type Run = fn(&Bench) -> Result<Value>;
 
 /// Benchmarks in the order in which they run.
-const BENCHMARKS: [(&str, Run); 27] = [
+const BENCHMARKS: [(&str, Run); 29] = [
     ("op", op::run),
     ("threads", threads::run),
     ("drain", drain::run),
@@ -157,6 +163,8 @@ const BENCHMARKS: [(&str, Run); 27] = [
     ("streams", streams::run),
     ("recovery", recovery::run),
     ("delay", delay::run),
+    ("sets", sets::run),
+    ("store", store::run),
     ("fsstats", fsstats::run),
     ("replay", replay::run),
     ("simulate", simulate::run),
@@ -172,8 +180,8 @@ const BENCHMARKS: [(&str, Run); 27] = [
 #[command(name = "tests/bench/run.sh")]
 struct Args {
     /// Benchmarks to run (default: all): op, threads, drain, idle, startup, hook, mpi, apps, fuse,
-    /// gluster, pipeline, nodes, cluster, broker, bytes, sync, streams, recovery, delay, fsstats,
-    /// replay, simulate, bench, estimate, paper, analysis, python.
+    /// gluster, pipeline, nodes, cluster, broker, bytes, sync, streams, recovery, delay, sets,
+    /// store, fsstats, replay, simulate, bench, estimate, paper, analysis, python.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
     /// Fewer and shorter repetitions, about six minutes in total: the figures are rough.

@@ -5,7 +5,7 @@
 
 use crate::{
     analysis, apps, broker, bytes, cluster, drain, estimate, fsstats, fuse, gluster, hook, idle, mpi, nodes,
-    paper, parallel, python, recovery, replay, simulate, startup, streams, sync, targets,
+    paper, parallel, python, recovery, replay, sets, simulate, startup, store, streams, sync, targets,
 };
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use std::path::Path;
 type Table = fn(&Value) -> String;
 
 /// Benchmarks and their tables.
-const TABLES: [(&str, Table); 27] = [
+const TABLES: [(&str, Table); 29] = [
     ("op", op),
     ("threads", threads),
     ("drain", drain::table),
@@ -36,6 +36,8 @@ const TABLES: [(&str, Table); 27] = [
     ("broker", broker::table),
     ("recovery", recovery::table),
     ("delay", delay),
+    ("sets", sets::table),
+    ("store", store::table),
     ("fsstats", fsstats::table),
     ("replay", replay::table),
     ("simulate", simulate::table),

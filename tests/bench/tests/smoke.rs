@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::Command;
 
 /// Daemons, tool and hook, built beside the driver by `cargo build`.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     "log-client",
     "log-server",
+    "miot-uploader",
     "miot",
     "miot-query",
     "libmiot_posix.so",
@@ -34,8 +35,11 @@ fn build_parts() {
             .args(["build", "--quiet", "--features", "miot/broker"])
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         assert!(build.status().is_ok_and(|status| status.success()), "cargo build");
-        build.args(["-p", "miot-query", "-p", "miot-python"]);
-        assert!(build.status().is_ok_and(|status| status.success()), "miot-query, miot-python");
+        build.args(["-p", "miot-query", "-p", "miot-python", "-p", "miot-uploader"]);
+        assert!(
+            build.status().is_ok_and(|status| status.success()),
+            "miot-query, miot-python, miot-uploader"
+        );
     }
     for part in PARTS {
         assert!(driver().with_file_name(part).exists(), "{part} is not built");
@@ -64,6 +68,8 @@ const SERVER: &[(&str, Check)] = &[
     ("delay", delay),
     ("fsstats", fsstats),
 ];
+/// Several log-servers, and the object store.
+const SETS: &[(&str, Check)] = &[("sets", sets), ("store", store)];
 const REPEATED: &[(&str, Check)] = &[("replay", replay), ("simulate", simulate), ("bench", parallel)];
 /// Takes as long as two of the others.
 const ESTIMATED: &[(&str, Check)] = &[("estimate", estimate)];
@@ -82,6 +88,11 @@ fn benchmarks_of_programs_yield_figures() {
 #[test]
 fn benchmarks_of_the_server_yield_figures() {
     yield_figures("server", SERVER);
+}
+
+#[test]
+fn benchmarks_of_sets_and_the_store_yield_figures() {
+    yield_figures("sets", SETS);
 }
 
 #[test]
@@ -108,7 +119,7 @@ fn no_benchmark_is_left_out() {
     let (_, names) = help.split_once("[possible values: ").unwrap_or_else(|| panic!("{help}"));
     let names = names.split_once(']').unwrap().0;
     let mut names: Vec<&str> = names.split(',').map(str::trim).collect();
-    let groups = [BESIDE_LTTNG, PROGRAMS, SERVER, REPEATED, ESTIMATED, READERS].concat();
+    let groups = [BESIDE_LTTNG, PROGRAMS, SERVER, SETS, REPEATED, ESTIMATED, READERS].concat();
     let mut checked: Vec<&str> = groups.into_iter().map(|(name, _)| name).collect();
     names.sort_unstable();
     checked.sort_unstable();
@@ -313,6 +324,26 @@ fn recovery(results: &Value) {
 
 fn delay(results: &Value) {
     rows(results, &["/p50_ms", "/p99_ms", "/events"]);
+}
+
+fn sets(results: &Value) {
+    // Groups of processes need root and the cpu controller.
+    if results["scaling"]["skipped"].is_null() {
+        let figures = ["/durable_per_s", "/sealed_per_s", "/server_ns", "/player_ns", "/cost_ratio/median"];
+        let sets = rows(&results["scaling"]["sets"], &figures);
+        assert_eq!(sets.len(), 3, "{sets:#?}");
+    }
+    let commands = rows(&results["reading"], &["/rows", "/set_per_s", "/one_per_s", "/ratio/median"]);
+    assert_eq!(commands.len(), 2, "{commands:#?}");
+    assert_eq!(rows(&results["following"], &["/p50_ms", "/p99_ms", "/events"]).len(), 2);
+}
+
+fn store(results: &Value) {
+    assert!(results["skipped"].is_null(), "tests/setup.sh installs rclone and DuckDB");
+    let loads = rows(&results["loads"], &["/rate"]);
+    let figures = ["/events", "/mib", "/store_s", "/table_s"];
+    let parts = loads.iter().map(|load| rows(&load["parts"], &figures).len());
+    assert_eq!(parts.collect::<Vec<_>>(), [2, 1]);
 }
 
 fn fsstats(results: &Value) {

@@ -9,17 +9,16 @@
 
 pub(crate) mod mounts;
 pub(crate) mod programs;
-mod share;
 
 use crate::daemons::{self, Daemons};
 use crate::report::{interval, number};
+use crate::share::Share;
 use crate::stats::{Interval, Summary, median_with_interval, ratio_of_medians};
 use crate::{Bench, pipeline, process, worker};
 use anyhow::{Context, Result, ensure};
 use mounts::{Ext4, Gluster};
 use programs::{App, Judged, Length, Took, once};
 use serde_json::{Value, json};
-use share::Share;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

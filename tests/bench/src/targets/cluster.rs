@@ -1,7 +1,7 @@
-//! Targets of a log-server with many nodes, and of a broker.
+//! Targets of a log-server with many nodes, of a broker, of sets, and of the object store.
 
 use super::Limit::{Maximum, Minimum};
-use super::{Target, push};
+use super::{Found, Target, push};
 use crate::nodes::of_shortest;
 use crate::pattern::Pattern;
 use serde_json::Value;
@@ -47,4 +47,41 @@ pub(super) fn cluster(results: &Value, targets: &mut Vec<Target>) {
 pub(super) fn broker(results: &Value, targets: &mut Vec<Target>) {
     let ratio = results["rate_ratio"].as_f64();
     push(targets, "events/s through a broker, beside TCP", Minimum(0.7), "×", ratio);
+}
+
+pub(super) fn sets(results: &Value, targets: &mut Vec<Target>) {
+    let rows = |key: &str| results[key].as_array().into_iter().flatten();
+    let set =
+        |servers: u64| results["scaling"]["sets"].as_array()?.iter().find(|row| row["servers"] == servers);
+    for (what, servers, limit) in [
+        ("2 log-servers with the same CPU quota each, events/s beside one", 2, 1.9),
+        ("4 log-servers with the same CPU quota each, events/s beside one", 4, 3.6),
+    ] {
+        let found = set(servers).and_then(|row| Found::of(&row["durable_ratio"]));
+        push(targets, what, Minimum(limit), "×", found);
+    }
+    for (what, servers) in
+        [("CPU per event of 2 log-servers, beside one", 2), ("CPU per event of 4 log-servers, beside one", 4)]
+    {
+        let found = set(servers).and_then(|row| Found::of(&row["cost_ratio"]));
+        push(targets, what, Maximum(1.1), "×", found);
+    }
+    for (what, command) in [
+        ("`miot cat` of 4 traces, rows/s beside one trace with the same rows", "cat"),
+        ("`miot stat` of 4 traces, rows/s beside one trace with the same rows", "stat"),
+    ] {
+        let row = rows("reading").find(|row| row["command"] == command);
+        push(targets, what, Minimum(0.9), "×", row.and_then(|row| Found::of(&row["ratio"])));
+    }
+    let slowest = rows("following").filter_map(|row| row["p99_ms"].as_f64()).reduce(f64::max);
+    let what = "completion to `miot tail` of 4 log-servers, 99th percentile";
+    push(targets, what, Maximum(150.0), "ms", slowest);
+}
+
+pub(super) fn store(results: &Value, targets: &mut Vec<Target>) {
+    let loads = results["loads"].as_array().into_iter().flatten();
+    let parts = loads.flat_map(|load| load["parts"].as_array().into_iter().flatten());
+    let slowest = parts.filter_map(|part| part["table_s"].as_f64()).reduce(f64::max);
+    let what = "from the seal of a part until it is in store and table, slowest";
+    push(targets, what, Maximum(5.0), "s", slowest);
 }

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 
 /// Benchmarks with targets, and their sections in `docs/dev/performance-method.md`, which explain
 /// targets that are not met.
-const SECTIONS: [(&str, &str, AddTargets); 18] = [
+const SECTIONS: [(&str, &str, AddTargets); 20] = [
     ("op", "one-recorded-operation", recording::op),
     ("threads", "threads", recording::threads),
     ("hook", "the-posix-hook", recording::hook),
@@ -29,6 +29,8 @@ const SECTIONS: [(&str, &str, AddTargets); 18] = [
     ("bytes", "bytes-per-event", daemons::bytes),
     ("recovery", "recovery-after-a-crash", daemons::recovery),
     ("delay", "delay", daemons::delay),
+    ("sets", "several-log-servers", cluster::sets),
+    ("store", "object-store-and-table", cluster::store),
     ("analysis", "analyses-of-a-long-trace", analyses::analysis),
     ("paper", "the-miot-papers-table-and-figures", paper::paper),
     ("python", "the-python-package", analyses::python),

@@ -41,9 +41,8 @@ impl FinalTime {
     /// # Errors
     /// [`Error::Io`].
     pub fn advance(&mut self, time: i64, now: Instant) -> Result<(), Error> {
-        let is_due = |(at, last): (Instant, i64)| {
-            time > last && now.saturating_duration_since(at) >= WRITE_EVERY
-        };
+        let is_due =
+            |(at, last): (Instant, i64)| time > last && now.saturating_duration_since(at) >= WRITE_EVERY;
         if !self.written.is_none_or(is_due) {
             return Ok(());
         }

@@ -32,9 +32,9 @@ use doze::Doze;
 use intake::{OpenedSegment, SegmentIntake};
 use job::JobLookup;
 use miot_proto::wire::Pace;
+pub(crate) use node_watermark::NodeWatermark;
 #[cfg(feature = "testing")]
 pub(crate) use node_watermark::Patience;
-pub(crate) use node_watermark::NodeWatermark;
 use node_watermark::QUIET_WATERMARKS;
 use process_watch::ProcessWatch;
 use sleep::{SleepPolicy, SweepEffort};

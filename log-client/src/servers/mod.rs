@@ -32,7 +32,7 @@ mod spools;
 pub(crate) use assignment::{Assignment, ServerSet};
 pub(crate) use members::Members;
 pub use preference::preference;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub(crate) use rules::{Rules, Step};
 pub(crate) use spool_dirs::{OpenedSpools, SpoolDirs};
 pub(crate) use spools::Spools;

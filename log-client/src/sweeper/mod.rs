@@ -33,7 +33,7 @@ use intake::{OpenedSegment, SegmentIntake};
 use job::JobLookup;
 use miot_proto::wire::Pace;
 pub(crate) use node_watermark::NodeWatermark;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub(crate) use node_watermark::Patience;
 use node_watermark::QUIET_WATERMARKS;
 use process_watch::ProcessWatch;

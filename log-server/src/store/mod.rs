@@ -260,6 +260,7 @@ impl Store {
                 // The server was dropped. As after a crash, only committed events are kept.
                 Err(RecvTimeoutError::Disconnected) => return Err(Error::Thread("was abandoned")),
             }
+            self.wake_sessions();
             if self.merge_and_commit(Instant::now())? {
                 self.last.commit = Instant::now();
             }
@@ -271,14 +272,17 @@ impl Store {
         }
     }
 
+    /// Inputs free their memory wherever they end, without waking waiting reservations.
+    pub(crate) fn wake_sessions(&self) {
+        self.budget.wake();
+        self.queue.wake();
+    }
+
     /// Merges and commits what is due. Returns true if it has committed because that was due.
     fn merge_and_commit(&mut self, now: Instant) -> Result<bool, Error> {
         if self.sink.retry_due(now) {
             self.commit()?;
         }
-        // Inputs free their memory wherever they end, without waking waiting reservations.
-        self.budget.wake();
-        self.queue.wake();
         let is_full = self.merge.rows() >= STEP_ROWS && now >= self.last.merge + FULL_STEP_EVERY;
         if is_full || now >= self.last.merge + self.merge_pause() {
             self.merge_now(now, Extent::Due)?;
@@ -324,8 +328,7 @@ impl Store {
         for input in self.inputs.try_iter().collect::<Vec<_>>() {
             let _ = self.take(input, Instant::now())?;
         }
-        self.budget.wake();
-        self.queue.wake();
+        self.wake_sessions();
         self.merge_now(Instant::now(), extent)?;
         if self.is_dirty() { self.commit() } else { Ok(()) }
     }

@@ -219,6 +219,11 @@ impl SimulatedServer {
         self.send(input, now)
     }
 
+    /// Wakes the sessions that wait for memory: they try again before the next round.
+    pub fn wake(&self) {
+        self.store.wake_sessions();
+    }
+
     /// Merges and commits what is due, as the store's thread does in each round.
     ///
     /// # Errors

@@ -3,8 +3,10 @@
 //! crates.
 //!
 //! One tick is one nanosecond, and all times are in ticks. [`spool`] wraps a spool, [`made`] builds
-//! messages and events, [`devices`] wraps the device sampler.
+//! messages and events, [`devices`] wraps the device sampler, [`cluster`] the decisions of a node
+//! among others.
 
+pub mod cluster;
 pub mod devices;
 pub mod samples;
 pub mod spool;
@@ -21,8 +23,8 @@ use std::time::Duration;
 
 /// The waits of a log-client between attempts to connect, after its last good connection.
 pub fn connection_waits(seed: u64) -> impl FnMut() -> Duration {
-    let mut backoff = crate::ship::Backoff::new(seed);
-    move || backoff.next()
+    let mut waits = cluster::ConnectionWaits::new(seed);
+    move || waits.next_wait()
 }
 
 /// Tick 0, nanoseconds since 1970.

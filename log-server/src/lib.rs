@@ -62,25 +62,47 @@ pub use store::RunSummary;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Returns the server's time in nanoseconds since 1970: the machine's clock at the first call plus
-/// the monotonic time since then. Steps of the machine's clock are ignored on purpose: they would
-/// shift all nodes against each other and against the trace.
+/// The server's clock: the machine's clock at one moment plus the monotonic time since then. Steps
+/// of the machine's clock are ignored on purpose: they would shift all nodes against each other and
+/// against the trace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerClock {
+    start: Instant,
+    /// Nanoseconds since 1970 at `start`.
+    time: i64,
+}
+
+impl ServerClock {
+    /// The clock of this process.
+    pub(crate) fn of_process() -> ServerClock {
+        static CLOCK: OnceLock<ServerClock> = OnceLock::new();
+        // Of several pairs of readings, the pair with the shortest gap is the most accurate.
+        let read = |_| {
+            let before = Instant::now();
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanoseconds);
+            let gap = before.elapsed();
+            (gap, before + gap / 2, since)
+        };
+        *CLOCK.get_or_init(|| {
+            let closest = (0..16).map(read).min().map(|(_, start, time)| (start, time));
+            let (start, time) = closest.unwrap_or_else(|| (Instant::now(), 0));
+            ServerClock { start, time: time.saturating_add(test_offset()) }
+        })
+    }
+
+    /// Nanoseconds since 1970 at `now`.
+    pub(crate) fn at(self, now: Instant) -> i64 {
+        self.time.saturating_add(nanoseconds(now.saturating_duration_since(self.start)))
+    }
+}
+
+fn nanoseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Returns the server's time in nanoseconds since 1970.
 fn now() -> i64 {
-    static START: OnceLock<(Instant, i64)> = OnceLock::new();
-    let nanoseconds = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-    // Of several pairs of readings, the pair with the shortest gap is the most accurate.
-    let read = |_| {
-        let before = Instant::now();
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanoseconds);
-        let gap = before.elapsed();
-        (gap, before + gap / 2, since)
-    };
-    let (start, time) = START.get_or_init(|| {
-        let closest = (0..16).map(read).min().map(|(_, start, time)| (start, time));
-        let (start, time) = closest.unwrap_or_else(|| (Instant::now(), 0));
-        (start, time.saturating_add(test_offset()))
-    });
-    time.saturating_add(nanoseconds(start.elapsed()))
+    ServerClock::of_process().at(Instant::now())
 }
 
 /// Artificial error of the server's clock, nanoseconds: `MIOT_TEST_CLOCK=offset=3600s`. For tests

@@ -1,5 +1,6 @@
 //! State that sessions, HTTP pages and the store of one server share.
 
+use crate::ServerClock;
 use crate::error::Error;
 use crate::ids::ConnId;
 use crate::live::activity::LiveActivity;
@@ -19,6 +20,7 @@ use miot_trace_store::{Error as StoreError, RecoveredTrace, Writer};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use tokio::sync::Semaphore;
 
 /// Decoded batches in the queue to the store, bytes: a few batches of maximum size, many of the
@@ -56,6 +58,15 @@ impl Shared {
     /// # Errors
     /// [`Error::Trace`], [`Error::Columns`], [`Error::Orders`], [`Error::Start`].
     pub(crate) fn open(config: Config, tls: Option<Arc<TlsServer>>) -> Result<(Arc<Shared>, Store), Error> {
+        Shared::open_at(config, tls, (Instant::now(), ServerClock::of_process()))
+    }
+
+    /// [`Shared::open`] of a server that starts at this time, with this clock.
+    pub(crate) fn open_at(
+        config: Config,
+        tls: Option<Arc<TlsServer>>,
+        at: (Instant, ServerClock),
+    ) -> Result<(Arc<Shared>, Store), Error> {
         let (writer, recovered) = open(&config)?;
         let (store, inputs) = crossbeam::channel::unbounded();
         let budget = Budget::new(usize::try_from(config.memory).unwrap_or(usize::MAX));
@@ -75,7 +86,7 @@ impl Shared {
             tuning,
             config,
         });
-        let store = Store::new(&shared, writer, recovered.as_ref(), inputs)?;
+        let store = Store::new(&shared, writer, recovered.as_ref(), inputs, at)?;
         Ok((shared, store))
     }
 

@@ -1,5 +1,7 @@
 //! A log-server without sockets and threads, one step at a time: sessions over pipes in memory, and
-//! the store. For the fuzz target of sessions.
+//! the store. For the fuzz target of sessions. [`cluster`] has a store at simulated times.
+
+pub mod cluster;
 
 use crate::error::Error;
 use crate::ids::ConnId;

@@ -36,12 +36,13 @@ impl FinalTime {
         FinalTime { path: dir.join(FINAL), file: None, written: None }
     }
 
-    /// Writes the time if it is later than the last one, at most every 50 ms.
+    /// Writes the time if it is later than the last one, at most every 50 ms. `now`: the present.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn advance(&mut self, time: i64) -> Result<(), Error> {
-        let is_due = |(at, last): (Instant, i64)| time > last && at.elapsed() >= WRITE_EVERY;
+    pub fn advance(&mut self, time: i64, now: Instant) -> Result<(), Error> {
+        let is_due =
+            |(at, last): (Instant, i64)| time > last && now.saturating_duration_since(at) >= WRITE_EVERY;
         if !self.written.is_none_or(is_due) {
             return Ok(());
         }
@@ -56,7 +57,7 @@ impl FinalTime {
                 .map_err(Error::io("create", &self.path))?,
         };
         file.write_all_at(line(time).as_bytes(), 0).map_err(failed)?;
-        (self.file, self.written) = (Some(file), Some((Instant::now(), time)));
+        (self.file, self.written) = (Some(file), Some((now, time)));
         Ok(())
     }
 }
@@ -92,13 +93,14 @@ fn line(time: i64) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::{FINAL, FinalTime, read};
+    use std::time::Instant;
 
     #[test]
     fn last_whole_time_is_read() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()), None);
         let mut time = FinalTime::new(dir.path());
-        time.advance(1_700_000_000_000_000_000).unwrap();
+        time.advance(1_700_000_000_000_000_000, Instant::now()).unwrap();
         assert_eq!(read(dir.path()), Some(1_700_000_000_000_000_000));
         for half in ["", "1", "00000000000000000001 00000000000000000002\n"] {
             std::fs::write(dir.path().join(FINAL), half).unwrap();

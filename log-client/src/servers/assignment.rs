@@ -15,6 +15,7 @@
 use super::delivery::Delivery;
 use super::members::Members;
 use super::probe::probe;
+use super::rules::{Rules, Step};
 use super::spool_dirs::SpoolDirs;
 use super::spools::{NumberedSpool, Spools};
 use crate::client::Switcher;
@@ -24,12 +25,9 @@ use crate::ship::{NodeServices, Peer};
 use crate::spool::Writer;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep};
-
-/// Bounds of the interval between two probes.
-const PROBE_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+use tokio::time::sleep;
 
 /// What the log-client has of its log-servers.
 #[derive(Debug)]
@@ -50,12 +48,9 @@ pub(crate) struct Assignment {
     pub(crate) switcher: Switcher,
 }
 
-/// State of the decision.
+/// State of the decision, and of the deliveries.
 struct State {
-    /// Last time of a connection to the log-server in use, or of a change.
-    connected: Instant,
-    /// Since when the preferred log-server answers.
-    preferred_since: Option<Instant>,
+    rules: Rules,
     tasks: JoinSet<Result<(), Error>>,
     /// By address.
     running: HashMap<String, AbortHandle>,
@@ -72,8 +67,7 @@ impl Assignment {
     pub(crate) async fn run(self) -> Result<(), Error> {
         self.check_set().await?;
         let mut state = State {
-            connected: Instant::now(),
-            preferred_since: None,
+            rules: Rules::new(self.set.fail_over_after, Instant::now()),
             tasks: JoinSet::new(),
             running: HashMap::new(),
             conflict: None,
@@ -94,7 +88,7 @@ impl Assignment {
                     Some(Err(_)) => {}
                     Some(Ok(result)) => result?,
                 },
-                () = sleep(self.probe_every()), if !self.switcher.is_stopping() => {
+                () = sleep(state.rules.probe_every()), if !self.switcher.is_stopping() => {
                     self.consider(&mut state).await;
                 }
             }
@@ -115,11 +109,6 @@ impl Assignment {
             }
         }
         Ok(())
-    }
-
-    fn probe_every(&self) -> Duration {
-        let (least, most) = PROBE_EVERY;
-        self.set.fail_over_after.map_or(most, |after| (after / 4).clamp(least, most))
     }
 
     /// Starts the task that delivers the spools of a log-server, in place of an earlier one.
@@ -147,33 +136,23 @@ impl Assignment {
         let current = self.spools.current().server;
         let order = self.set.members.order();
         let now = Instant::now();
-        if self.services.reporter.is_connected() {
-            state.connected = now;
-        }
-        let is_member = order.contains(&current);
-        let waited = now.duration_since(state.connected);
-        if !is_member || self.set.fail_over_after.is_some_and(|after| waited >= after) {
-            for server in order.iter().filter(|server| **server != current) {
-                if self.answers(server, state).await && !self.has_leftovers(server) {
-                    let reason =
-                        if is_member { "no connection for fail_over_after" } else { "removed from servers" };
-                    return self.switch(server, reason, state).await;
+        let is_connected = self.services.reporter.is_connected();
+        match state.rules.next_step(&current, is_connected, order, now) {
+            Step::Stay => {}
+            Step::Leave { reason } => {
+                for server in order.iter().filter(|server| **server != current) {
+                    if self.answers(server, state).await && !self.has_leftovers(server) {
+                        return self.switch(server, reason, state).await;
+                    }
                 }
             }
-            return;
-        }
-        let Some(preferred) = order.first().filter(|preferred| **preferred != current) else {
-            state.preferred_since = None;
-            return;
-        };
-        if !self.answers(preferred, state).await {
-            state.preferred_since = None;
-            return;
-        }
-        let since = *state.preferred_since.get_or_insert(now);
-        let is_steady = self.set.fail_over_after.is_none_or(|after| since.elapsed() >= after);
-        if is_steady && !self.has_leftovers(preferred) {
-            self.switch(preferred, "it is the preferred one", state).await;
+            Step::AskPreferred(preferred) => {
+                let answers = self.answers(preferred, state).await;
+                let may_return = state.rules.preferred_answered(answers, now, Instant::now());
+                if may_return && !self.has_leftovers(preferred) {
+                    self.switch(preferred, "it is the preferred one", state).await;
+                }
+            }
         }
     }
 
@@ -224,7 +203,7 @@ impl Assignment {
                 self.services.disconnected();
                 self.deliver(&from.server, state);
                 self.deliver(server, state);
-                (state.connected, state.preferred_since) = (Instant::now(), None);
+                state.rules.changed(Instant::now());
             }
         }
     }

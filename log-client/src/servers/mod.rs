@@ -8,7 +8,8 @@
 //! | `members` | the log-servers of the set, and what is known of them |
 //! | `probe` | asks a log-server for its identity |
 //! | `delivery` | connections to all log-servers that have a spool |
-//! | `assignment` | decides which log-server gets new records |
+//! | `rules` | when a node leaves its log-server, and when it returns |
+//! | `assignment` | asks the log-servers, and moves the streams as the rules say |
 //!
 //! # Exactly once, without an agreement between log-servers
 //!
@@ -24,11 +25,14 @@ mod delivery;
 mod members;
 mod preference;
 mod probe;
+mod rules;
 mod spool_dirs;
 mod spools;
 
 pub(crate) use assignment::{Assignment, ServerSet};
 pub(crate) use members::Members;
 pub use preference::preference;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use rules::{Rules, Step};
 pub(crate) use spool_dirs::{OpenedSpools, SpoolDirs};
 pub(crate) use spools::Spools;

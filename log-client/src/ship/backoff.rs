@@ -7,6 +7,10 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(50);
 const LAST: Duration = Duration::from_secs(10);
 
+/// A connection that lasted at least this long, or on which something was acknowledged, resets the
+/// backoff.
+const GOOD_AFTER: Duration = Duration::from_secs(30);
+
 /// Exponential backoff. Each wait is shortened at random by up to a half, so that the nodes of a
 /// cluster do not reconnect all at once.
 #[derive(Debug)]
@@ -21,9 +25,11 @@ impl Backoff {
         Backoff { wait: FIRST, random: Rng::with_seed(seed) }
     }
 
-    /// Restarts at the first wait, after a good connection.
-    pub(crate) fn reset(&mut self) {
-        self.wait = FIRST;
+    /// Records the end of a connection. After a good one, restarts at the first wait.
+    pub(crate) fn connection_ended(&mut self, has_acknowledged: bool, lasted: Duration) {
+        if has_acknowledged || lasted >= GOOD_AFTER {
+            self.wait = FIRST;
+        }
     }
 
     pub(crate) fn next(&mut self) -> Duration {
@@ -44,7 +50,9 @@ mod tests {
         let waits: Vec<_> = (0..40).map(|_| retry.next()).collect();
         assert!(waits.iter().all(|wait| (FIRST / 2..=LAST).contains(wait)));
         assert!(waits[30..].iter().all(|wait| *wait >= LAST / 2));
-        retry.reset();
+        retry.connection_ended(false, GOOD_AFTER - Duration::from_millis(1));
+        assert!(retry.next() >= LAST / 2);
+        retry.connection_ended(true, Duration::ZERO);
         assert!(retry.next() <= FIRST);
     }
 

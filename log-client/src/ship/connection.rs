@@ -19,10 +19,6 @@ use tokio::time::{Instant, sleep, timeout};
 /// Bytes per write: large enough that the cost of the system call does not matter.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// A connection that lasted at least this long, or on which something was acknowledged, resets the
-/// backoff.
-const GOOD_AFTER: Duration = Duration::from_secs(30);
-
 /// Interval of status reports.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// The same if the log-server has thousands of nodes.
@@ -189,9 +185,7 @@ impl Shipper {
         let end = self.serve(peer, halves, spooled).await;
         self.connected(false);
         let end = end?;
-        if self.spool.acknowledged() > before || since.elapsed() >= GOOD_AFTER {
-            backoff.reset();
-        }
+        backoff.connection_ended(self.spool.acknowledged() > before, since.elapsed());
         Ok(match end {
             ConnectionEnd::Done => None,
             ConnectionEnd::Refused(reason) => Some(format!("refused: {reason}")),

@@ -1,12 +1,9 @@
 //! A segment that is being read, with its process.
 
 use super::discover::SegmentName;
+use super::node_watermark::Patience;
 use super::process_watch::ProcessWatch;
 use crate::segment::{EndReason, Segment, SegmentFile, SweepContext, Tally};
-
-/// A process that has held back the watermark this many times for the maximum time no longer holds
-/// it back.
-const MAX_GIVEN_UP: u32 = 3;
 
 /// A segment that is being read.
 #[derive(Debug)]
@@ -20,10 +17,8 @@ pub(super) struct ActiveSegment {
     left: bool,
     /// The process may have executed another program: check whether it still holds the segment.
     pub(super) suspected: bool,
-    /// The watermark no longer waits for this segment.
-    pub(super) given_up: bool,
-    /// Number of times it was given up.
-    times_given_up: u32,
+    /// How long the watermark waits for this segment.
+    pub(super) patience: Patience,
 }
 
 impl ActiveSegment {
@@ -33,8 +28,8 @@ impl ActiveSegment {
         uid: u32,
         watch: ProcessWatch,
     ) -> ActiveSegment {
-        let (left, suspected, given_up, times_given_up) = (false, false, false, 0);
-        ActiveSegment { name, segment, uid, watch, left, suspected, given_up, times_given_up }
+        let (left, suspected, patience) = (false, false, Patience::default());
+        ActiveSegment { name, segment, uid, watch, left, suspected, patience }
     }
 
     /// Reads the new records and, if the process has ended and everything was read, ends its
@@ -65,17 +60,13 @@ impl ActiveSegment {
     /// True if the watermark must not exceed `safe`, the safe time of this segment. `horizon`: the
     /// watermark if all lanes are drained; `wait_limit`: the time up to which the watermark waits.
     pub(super) fn holds_back(&mut self, safe: i64, horizon: i64, wait_limit: i64) -> bool {
-        if safe >= horizon {
-            self.given_up = self.times_given_up >= MAX_GIVEN_UP;
-        } else if safe < wait_limit && !self.given_up {
-            self.given_up = true;
-            self.times_given_up += 1;
+        let name = &self.name;
+        self.patience.holds_back(safe, horizon, wait_limit, || {
             tracing::warn!(
-                name = self.name.as_str(),
+                name = name.as_str(),
                 "a thread of this process was stopped in the middle of a record, or claims old times; \
                  the merge no longer waits for it"
             );
-        }
-        !self.given_up
+        })
     }
 }

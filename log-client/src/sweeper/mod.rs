@@ -32,7 +32,10 @@ use doze::Doze;
 use intake::{OpenedSegment, SegmentIntake};
 use job::JobLookup;
 use miot_proto::wire::Pace;
-use node_watermark::{NodeWatermark, QUIET_WATERMARKS};
+pub(crate) use node_watermark::NodeWatermark;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use node_watermark::Patience;
+use node_watermark::QUIET_WATERMARKS;
 use process_watch::ProcessWatch;
 use sleep::{SleepPolicy, SweepEffort};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -268,7 +271,7 @@ impl Sweeper {
                 snapshot: None,
             },
             open_streams: 0,
-            watermark: NodeWatermark::new(before.watermark),
+            watermark: NodeWatermark::new(before.watermark, Instant::now()),
             last_look: i64::MIN,
             inspections: InspectionSchedule { last: Instant::now(), turn: 0 },
             sleep: SleepPolicy::new(config.idle),
@@ -401,7 +404,7 @@ impl Sweeper {
         self.apply_control_page();
         let has_space = sink.has_space();
         if !has_space || self.lanes.mode == ReadMode::EndedLanes || self.intake.is_catching_up() {
-            self.watermark.withhold();
+            self.watermark.withhold(Instant::now());
         }
         self.mark_exited();
         self.open_new_segments(t0, sink);
@@ -410,7 +413,7 @@ impl Sweeper {
         }
 
         let inspection = self.inspections.next();
-        let wait_limit = self.watermark.wait_limit(horizon);
+        let wait_limit = self.watermark.wait_limit(horizon, Instant::now());
         let mut sums = SweepSums::new(horizon, has_space);
         self.drain_segments(t0, inspection, (horizon, wait_limit), &mut sums, sink);
         if !has_space {
@@ -553,7 +556,7 @@ impl Sweeper {
         // batches that cannot be merged until earlier, unspooled ones arrive.
         let is_blocked = !sink.has_space() && sink.is_blocked();
         let stands_aside = self.lanes.mode == ReadMode::EndedLanes || is_blocked;
-        if let Some(fact) = self.watermark.after_sweep(safe, found_events, stands_aside) {
+        if let Some(fact) = self.watermark.after_sweep(safe, found_events, stands_aside, Instant::now()) {
             sink.send(fact);
         }
     }

@@ -144,7 +144,7 @@ fn marked_lane_holds_back_the_watermark_for_a_limited_time() {
     assert_eq!((node.kept.attempts(), node.sweeper.totals.clamped), (vec![0], 1));
     assert!(node.kept.batches[0].1.time[0] >= advanced);
     // From now on the lane counts like any other.
-    assert!(!node.sweeper.segments[0].given_up);
+    assert!(!node.sweeper.segments[0].patience.given_up);
     node.edit(|made| made.mark(0));
     let watermark = node.sweep();
     node.sweep();

@@ -19,6 +19,8 @@ mod pace;
 mod probe;
 mod subscriber;
 
+#[cfg(feature = "testing")]
+pub(crate) use node::{Converted, DEAD_AFTER, OpenDefinitions, input_of, memory_size};
 pub(crate) use pace::ClusterPace;
 
 use crate::error::Refusal;

@@ -28,10 +28,7 @@ impl AppliedClocks {
     ) -> AppliedClocks {
         let mut clocks = AppliedClocks { corrections, reached: HashMap::new(), is_uncommitted: false };
         for (node, pieces) in &clocks.corrections {
-            // Without an event in the trace, the start of the last piece was reached. Otherwise the
-            // clock line would restart at `i64::MIN` and timestamps would be converted to 1970.
-            let start = pieces.back().map(|last| last.piece.time);
-            if let Some(time) = last_time.max(start) {
+            if let Some(time) = last_time.max(start_of_last(pieces)) {
                 clocks.reached.insert(*node, time);
             }
         }
@@ -48,6 +45,9 @@ impl AppliedClocks {
     pub(super) fn add(&mut self, node: NodeId, pieces: &[Correction]) {
         let corrections = self.corrections.entry(node).or_default();
         pieces.iter().for_each(|piece| push_correction(corrections, *piece));
+        if let Some(start) = start_of_last(corrections) {
+            self.reached.entry(node).or_insert(start);
+        }
         self.is_uncommitted = true;
     }
 
@@ -69,5 +69,34 @@ impl AppliedClocks {
 
     pub(super) fn committed(&mut self) {
         self.is_uncommitted = false;
+    }
+}
+
+/// Start of the last piece: a node without an event or a watermark has reached it. Otherwise its
+/// clock line would restart at `i64::MIN`, and its times would be converted to 1970.
+fn start_of_last(pieces: &VecDeque<Correction>) -> Option<i64> {
+    pieces.back().map(|last| last.piece.time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Exchange, NodeClock};
+
+    /// Its connection broke after its clock was measured, and before it sent anything.
+    #[test]
+    fn node_that_has_sent_nothing_returns_with_its_times() {
+        const NOW: i64 = 1_700_000_000_000_000_000;
+        const SECOND: i64 = 1_000_000_000;
+        let mut clocks =
+            AppliedClocks::new(HashMap::new(), None, &LastSamples::default(), &mut Catalog::new(0, None));
+        for at in [NOW, NOW + 3 * SECOND] {
+            let (corrections, reached) = clocks.of(NodeId(0));
+            let mut clock = NodeClock::new(&corrections, reached);
+            clock.add(Exchange::new(at, (at + 7 * SECOND, at + 7 * SECOND), at + 1000));
+            clocks.add(NodeId(0), &clock.decide(at + 7 * SECOND));
+            let time = clock.time(at + 6 * SECOND, i64::MAX);
+            assert!(time.abs_diff(at - SECOND) < 1_000_000, "{time}, at {at}");
+        }
     }
 }

@@ -14,13 +14,20 @@ use miot_trace_store::{Table, TracePosition};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
+/// Connection and time of an input.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    conn: ConnId,
+    now: Instant,
+}
+
 impl Store {
-    /// Takes one input. Breaks at [`InputKind::Finish`].
-    pub(super) fn take(&mut self, input: Input) -> Result<ControlFlow<()>, Error> {
+    /// Takes one input at `now`. Breaks at [`InputKind::Finish`].
+    pub(super) fn take(&mut self, input: Input, now: Instant) -> Result<ControlFlow<()>, Error> {
         let Input { conn, charge, queued, kind } = input;
         drop(queued);
         match kind {
-            InputKind::Connect(request) => self.connect(conn, request),
+            InputKind::Connect(request) => self.connect(conn, request, now),
             InputKind::Reader(input) => self.take_from_reader(input)?,
             InputKind::Node(input) => {
                 // A missing connection was replaced: the node sends the input again on the new one.
@@ -29,7 +36,8 @@ impl Store {
                 };
                 let session = connection.session;
                 self.watermarks.input_taken(session.node);
-                self.take_from_node(conn, session, input, |seq| Ticket::new(session, seq, charge))?;
+                let ticket = |seq| Ticket::new(session, seq, charge);
+                self.take_from_node(Arrival { conn, now }, session, input, ticket)?;
             }
             InputKind::Finish => return Ok(ControlFlow::Break(())),
         }
@@ -57,7 +65,7 @@ impl Store {
 
     fn take_from_node(
         &mut self,
-        conn: ConnId,
+        arrival: Arrival,
         SessionKey { node, .. }: SessionKey,
         input: NodeInput,
         ticket: impl FnOnce(Seq) -> Option<Ticket>,
@@ -69,35 +77,35 @@ impl Store {
                 self.append(Table::Clocks, rows)?;
             }
             NodeInput::Process { seq, process } => {
-                if self.define_process(conn, node, &process) {
-                    self.sessions.received(conn, seq);
+                if self.define_process(arrival, node, &process) {
+                    self.sessions.received(arrival.conn, seq);
                     self.uncommitted.extend(ticket(seq));
                 }
             }
             NodeInput::Stream { seq, stream } => {
-                if self.define_stream(conn, node, &stream) {
-                    self.sessions.received(conn, seq);
+                if self.define_stream(arrival, node, &stream) {
+                    self.sessions.received(arrival.conn, seq);
                     self.uncommitted.extend(ticket(seq));
                 }
             }
             NodeInput::Batch { seq, number, after, columns } => {
-                self.watermarks.rows_received(node, Instant::now());
+                self.watermarks.rows_received(node, arrival.now);
                 if let Some(latest) = columns.time.last() {
                     self.clocks.advance(node, *latest);
                 }
-                if let Some(stream) = self.stream_of_message(conn, number, seq) {
+                if let Some(stream) = self.stream_of_message(arrival, number, seq) {
                     self.merge.push(stream, after, columns, ticket(seq));
                 }
             }
             NodeInput::GivenUp { seq, number, given_up } => {
-                self.watermarks.rows_received(node, Instant::now());
-                if let Some(stream) = self.stream_of_message(conn, number, seq) {
+                self.watermarks.rows_received(node, arrival.now);
+                if let Some(stream) = self.stream_of_message(arrival, number, seq) {
                     self.merge.give_up(stream, given_up, ticket(seq));
                 }
             }
             NodeInput::StreamEnd { seq, end } => {
-                let stream = self.stream_of_message(conn, end.stream, seq);
-                if let Some(connection) = self.sessions.connection(conn) {
+                let stream = self.stream_of_message(arrival, end.stream, seq);
+                if let Some(connection) = self.sessions.connection(arrival.conn) {
                     connection.streams.remove(&end.stream);
                 }
                 if let Some(stream) = stream {
@@ -105,7 +113,7 @@ impl Store {
                 }
             }
             NodeInput::ProcessEnd { seq, key, time, lost } => {
-                if self.sessions.received(conn, seq) {
+                if self.sessions.received(arrival.conn, seq) {
                     let ticket = ticket(seq);
                     match self.catalog.process_id(node, key) {
                         Some(process) => {
@@ -116,10 +124,10 @@ impl Store {
                     }
                 }
             }
-            NodeInput::Resume { seq, resume } => self.resume(conn, node, seq, resume, ticket),
+            NodeInput::Resume { seq, resume } => self.resume(arrival, node, seq, resume, ticket),
             NodeInput::Devices { seq, sample } => {
-                self.watermarks.rows_received(node, Instant::now());
-                if self.sessions.received(conn, seq) {
+                self.watermarks.rows_received(node, arrival.now);
+                if self.sessions.received(arrival.conn, seq) {
                     let name = self.catalog.node_name(node).to_owned();
                     // A known sample is durable at the next commit at the latest.
                     self.uncommitted.extend(self.samples.add(name, sample, ticket(seq)));
@@ -127,11 +135,11 @@ impl Store {
             }
             NodeInput::Heartbeat { watermark } => {
                 self.clocks.advance(node, watermark);
-                self.watermarks.heartbeat(node, watermark, Instant::now());
+                self.watermarks.heartbeat(node, watermark, arrival.now);
             }
-            NodeInput::Aside => self.watermarks.exempt(node, Instant::now()),
+            NodeInput::Aside => self.watermarks.exempt(node, arrival.now),
             NodeInput::Bye => self.watermarks.said_goodbye(node),
-            NodeInput::Closed => self.close(conn),
+            NodeInput::Closed => self.close(arrival),
         }
         Ok(())
     }
@@ -139,7 +147,7 @@ impl Store {
     /// Records what other log-servers have of a stream or process.
     fn resume(
         &mut self,
-        conn: ConnId,
+        arrival: Arrival,
         node: NodeId,
         seq: Seq,
         resume: Resume,
@@ -147,7 +155,7 @@ impl Store {
     ) {
         match resume {
             Resume::Stream { stream: number, from, lost_nested, filtered, time } => {
-                let Some(stream) = self.stream_of_message(conn, number, seq) else { return };
+                let Some(stream) = self.stream_of_message(arrival, number, seq) else { return };
                 let process = self.catalog.streams.get(&stream).map(|stream| stream.process);
                 for (place, count) in self.catalog.stream_resumed(stream, lost_nested, filtered) {
                     if let Some(process) = process {
@@ -157,7 +165,7 @@ impl Store {
                 self.merge.resume(stream, from, time, ticket(seq));
             }
             Resume::Process { key, no_lane, time } => {
-                if !self.sessions.received(conn, seq) {
+                if !self.sessions.received(arrival.conn, seq) {
                     return;
                 }
                 if let Some(process) = self.catalog.process_id(node, key) {
@@ -171,13 +179,12 @@ impl Store {
     }
 
     /// Connects a node, and answers its request.
-    fn connect(&mut self, conn: ConnId, request: ConnectRequest) {
+    fn connect(&mut self, conn: ConnId, request: ConnectRequest, now: Instant) {
         let Some(node) = self.catalog.node(&request.node) else {
             let reason = "this trace already has the maximum number of nodes; start a new trace".to_owned();
             let _ = request.out.send(Message::Refused { reason, transient: false });
             return;
         };
-        let now = Instant::now();
         while self.watermarks.len() <= node.0 {
             self.watermarks.add(i64::MIN, now);
         }
@@ -194,17 +201,17 @@ impl Store {
         self.watermarks.connected(node, request.flow, now, self.settings.config.silent_after);
         let (corrections, reached) = self.clocks.of(node);
         // Only a broken node has a time in the future; no new correction could apply before it.
-        let reached = reached.map(|reached| reached.min(crate::now()));
+        let reached = reached.map(|reached| reached.min(self.clock.at(now)));
         let _ = request.reply.send(Connected { through, corrections, reached });
         tracing::info!(node = request.node, session = request.session, through = through.0, "node connected");
     }
 
     /// Defines a process. Returns false if the node was refused.
-    fn define_process(&mut self, conn: ConnId, node: NodeId, process: &Process) -> bool {
+    fn define_process(&mut self, arrival: Arrival, node: NodeId, process: &Process) -> bool {
         match self.catalog.define_process(node, process) {
             Ok(new) => self.definitions.processes.extend(new),
             Err(limit) => {
-                self.refuse_for_limit(conn, limit);
+                self.refuse_for_limit(arrival, limit);
                 return false;
             }
         }
@@ -218,22 +225,22 @@ impl Store {
     }
 
     /// Defines a stream. Returns false if the node was refused.
-    fn define_stream(&mut self, conn: ConnId, node: NodeId, stream: &Stream) -> bool {
+    fn define_stream(&mut self, arrival: Arrival, node: NodeId, stream: &Stream) -> bool {
         match self.catalog.define_stream(node, stream) {
             Ok(Some((id, new))) => {
                 self.definitions.threads.extend(new);
-                if let Some(connection) = self.sessions.connection(conn) {
+                if let Some(connection) = self.sessions.connection(arrival.conn) {
                     connection.streams.insert(stream.number, id);
                 }
                 self.merge.add_stream(id, self.catalog.next_of(id));
                 true
             }
             Ok(None) => {
-                self.refuse(conn, "a stream of an unknown process");
+                self.refuse(arrival, "a stream of an unknown process");
                 false
             }
             Err(limit) => {
-                self.refuse_for_limit(conn, limit);
+                self.refuse_for_limit(arrival, limit);
                 false
             }
         }
@@ -242,38 +249,38 @@ impl Store {
     /// Records the arrival of a message of a stream, and adds the stream to the merge, where it
     /// continues at its next attempt number. `None` if the message needs no handling: it is durable
     /// already, or its stream is unknown and the node was refused.
-    fn stream_of_message(&mut self, conn: ConnId, number: u32, seq: Seq) -> Option<StreamId> {
-        let connection = self.sessions.connection(conn);
+    fn stream_of_message(&mut self, arrival: Arrival, number: u32, seq: Seq) -> Option<StreamId> {
+        let connection = self.sessions.connection(arrival.conn);
         let stream = connection.and_then(|connection| connection.streams.get(&number).copied());
         let stream = stream.unwrap_or(StreamId(0));
-        if !self.sessions.received(conn, seq) {
+        if !self.sessions.received(arrival.conn, seq) {
             return None;
         }
         if !self.catalog.has_stream(stream) {
-            self.refuse(conn, "rows of a stream that ended long ago");
+            self.refuse(arrival, "rows of a stream that ended long ago");
             return None;
         }
         self.merge.add_stream(stream, self.catalog.next_of(stream));
         Some(stream)
     }
 
-    fn refuse_for_limit(&mut self, conn: ConnId, LimitReached { what, limit }: LimitReached) {
-        self.refuse(conn, &Refusal::Streams { what, limit }.to_string());
+    fn refuse_for_limit(&mut self, arrival: Arrival, LimitReached { what, limit }: LimitReached) {
+        self.refuse(arrival, &Refusal::Streams { what, limit }.to_string());
     }
 
-    fn refuse(&mut self, conn: ConnId, reason: &str) {
-        if let Some(connection) = self.sessions.connection(conn) {
+    fn refuse(&mut self, arrival: Arrival, reason: &str) {
+        if let Some(connection) = self.sessions.connection(arrival.conn) {
             let node = self.catalog.node_name(connection.session.node);
             tracing::warn!(node, reason, "node refused");
             let _ = connection.out.send(Message::Refused { reason: reason.to_owned(), transient: false });
         }
-        self.close(conn);
+        self.close(arrival);
     }
 
-    fn close(&mut self, conn: ConnId) {
-        if let Some(connection) = self.sessions.disconnect(conn) {
+    fn close(&mut self, arrival: Arrival) {
+        if let Some(connection) = self.sessions.disconnect(arrival.conn) {
             let node = connection.session.node;
-            self.watermarks.disconnected(node, Instant::now());
+            self.watermarks.disconnected(node, arrival.now);
             tracing::info!(node = self.catalog.node_name(node), "node disconnected");
         }
     }

@@ -37,6 +37,7 @@ mod sessions;
 pub mod sink;
 pub mod watermarks;
 
+use crate::ServerClock;
 use crate::columns::events::EventColumns;
 use crate::columns::ops::Ops;
 use crate::columns::side_tables::{self, ProcessRow, ThreadRow};
@@ -109,7 +110,8 @@ pub struct RunSummary {
 pub(crate) struct Store {
     started: Instant,
     settings: Settings,
-    clock: MonotonicClock,
+    clock: ServerClock,
+    last: LastRound,
     inputs: Receiver<Input>,
     /// Memory of everything that is not durable.
     budget: Arc<Budget>,
@@ -168,36 +170,22 @@ struct NewDefinitions {
     threads: Vec<ThreadRow>,
 }
 
-/// The server's clock without backward steps.
-#[derive(Debug)]
-struct MonotonicClock {
-    latest: i64,
-    at: Instant,
-}
-
-impl MonotonicClock {
-    fn new() -> MonotonicClock {
-        MonotonicClock { latest: crate::now(), at: Instant::now() }
-    }
-
-    /// Nanoseconds since 1970 at `now`.
-    fn at(&mut self, now: Instant) -> i64 {
-        let passed = i64::try_from(now.saturating_duration_since(self.at).as_nanos()).unwrap_or(i64::MAX);
-        self.latest = self.latest.saturating_add(passed).max(crate::now());
-        self.at = self.at.max(now);
-        self.latest
-    }
+/// Times of the last merge and the last commit.
+#[derive(Clone, Copy, Debug)]
+struct LastRound {
+    merge: Instant,
+    commit: Instant,
 }
 
 impl Store {
-    /// Creates the store of a server. It continues where the trace ends.
+    /// Creates the store of a server that starts at `now`. It continues where the trace ends.
     pub(crate) fn new(
         shared: &Shared,
         writer: Writer,
         recovered: Option<&RecoveredTrace>,
         inputs: Receiver<Input>,
+        (now, clock): (Instant, ServerClock),
     ) -> Result<Store, Error> {
-        let now = Instant::now();
         let settings = Settings::new(Arc::clone(&shared.tuning));
         let config = &settings.config;
         let mut catalog = Catalog::new(config.partition, recovered);
@@ -218,7 +206,8 @@ impl Store {
         }
         Ok(Store {
             started: now,
-            clock: MonotonicClock::new(),
+            clock,
+            last: LastRound { merge: now, commit: now },
             inputs,
             budget: Arc::clone(&shared.budget),
             queue: Arc::clone(&shared.queue),
@@ -250,18 +239,19 @@ impl Store {
 
     /// Runs until [`input::InputKind::Finish`].
     pub(crate) fn run(mut self) -> Result<RunSummary, Error> {
-        let (mut last_merge, mut last_commit) = (Instant::now(), Instant::now());
+        let now = Instant::now();
+        self.last = LastRound { merge: now, commit: now };
         loop {
             self.reporting.liveness.beat();
             if self.settings.refresh() {
                 self.sink.set_options(self.settings.config.store_options());
             }
-            let due = self.next_due(last_merge, last_commit);
+            let due = self.next_due();
             match self.inputs.recv_timeout(due.saturating_duration_since(Instant::now())) {
                 Ok(first) => {
                     let more: Vec<Input> = self.inputs.try_iter().take(INPUTS).collect();
                     for input in std::iter::once(first).chain(more) {
-                        if self.take(input)?.is_break() {
+                        if self.take(input, Instant::now())?.is_break() {
                             return self.finish();
                         }
                     }
@@ -270,24 +260,11 @@ impl Store {
                 // The server was dropped. As after a crash, only committed events are kept.
                 Err(RecvTimeoutError::Disconnected) => return Err(Error::Thread("was abandoned")),
             }
-            let now = Instant::now();
-            if self.sink.retry_due(now) {
-                self.commit()?;
+            self.wake_sessions();
+            if self.merge_and_commit(Instant::now())? {
+                self.last.commit = Instant::now();
             }
-            // Inputs free their memory wherever they end, without waking waiting reservations.
-            self.budget.wake();
-            self.queue.wake();
-            let is_full = self.merge.rows() >= STEP_ROWS && now >= last_merge + FULL_STEP_EVERY;
-            if is_full || now >= last_merge + self.merge_pause() {
-                self.merge_now(now, Extent::Due)?;
-                last_merge = now;
-            }
-            let commit_at = last_commit + self.settings.config.commit_every;
-            if self.is_dirty() && !self.sink.is_failing() && now >= commit_at {
-                self.commit()?;
-                last_commit = Instant::now();
-            }
-            self.publish_final();
+            self.publish_final(Instant::now());
             self.sink.seal_if_due(|| self.catalog.live_ids());
             self.sink.retain_if_due();
             self.sink.sync_ledger_if_due();
@@ -295,19 +272,69 @@ impl Store {
         }
     }
 
+    /// Inputs free their memory wherever they end, without waking waiting reservations.
+    pub(crate) fn wake_sessions(&self) {
+        self.budget.wake();
+        self.queue.wake();
+    }
+
+    /// Merges and commits what is due. Returns true if it has committed because that was due.
+    fn merge_and_commit(&mut self, now: Instant) -> Result<bool, Error> {
+        if self.sink.retry_due(now) {
+            self.commit()?;
+        }
+        let is_full = self.merge.rows() >= STEP_ROWS && now >= self.last.merge + FULL_STEP_EVERY;
+        if is_full || now >= self.last.merge + self.merge_pause() {
+            self.merge_now(now, Extent::Due)?;
+            self.last.merge = now;
+        }
+        let commit_at = self.last.commit + self.settings.config.commit_every;
+        let is_due = self.is_dirty() && !self.sink.is_failing() && now >= commit_at;
+        if is_due {
+            self.commit()?;
+        }
+        Ok(is_due)
+    }
+
+    /// A round of [`Store::run`] at a time that a simulation passes: takes all waiting inputs, and
+    /// merges and commits what is due. Returns the time up to which the trace is final.
+    #[cfg(feature = "testing")]
+    pub(crate) fn round_at(&mut self, now: Instant) -> Result<Option<i64>, Error> {
+        self.take_waiting(now)?;
+        if self.merge_and_commit(now)? {
+            self.last.commit = now;
+        }
+        Ok(self.publish_final(now))
+    }
+
+    /// Takes all waiting inputs at a time that a simulation passes.
+    #[cfg(feature = "testing")]
+    pub(crate) fn take_waiting(&mut self, now: Instant) -> Result<(), Error> {
+        while let Ok(input) = self.inputs.try_recv() {
+            let _ = self.take(input, now)?;
+        }
+        Ok(())
+    }
+
+    /// Number of events that are durable since the start.
+    #[cfg(feature = "testing")]
+    pub(crate) fn committed(&self) -> u64 {
+        self.sink.committed()
+    }
+
     /// Takes all waiting inputs, merges and commits.
     #[cfg(feature = "testing")]
     pub(crate) fn run_once(&mut self, extent: Extent) -> Result<(), Error> {
         for input in self.inputs.try_iter().collect::<Vec<_>>() {
-            let _ = self.take(input)?;
+            let _ = self.take(input, Instant::now())?;
         }
-        self.budget.wake();
-        self.queue.wake();
+        self.wake_sessions();
         self.merge_now(Instant::now(), extent)?;
         if self.is_dirty() { self.commit() } else { Ok(()) }
     }
 
-    fn next_due(&self, last_merge: Instant, last_commit: Instant) -> Instant {
+    fn next_due(&self) -> Instant {
+        let LastRound { merge: last_merge, commit: last_commit } = self.last;
         let config = &self.settings.config;
         let mut due = Instant::now() + IDLE;
         if !self.merge.is_idle() || self.processes.has_endings() || !self.samples.is_empty() {
@@ -371,7 +398,7 @@ impl Store {
     }
 
     /// Writes everything to the trace and seals it, after the sessions have stopped reading.
-    fn finish(mut self) -> Result<RunSummary, Error> {
+    pub(crate) fn finish(mut self) -> Result<RunSummary, Error> {
         self.merge_now(Instant::now(), Extent::All)?;
         self.commit()?;
         // Sessions end once their channels are dropped, after they have sent the last

@@ -42,16 +42,15 @@ impl Reporting {
 
 impl Store {
     /// Publishes up to which time the trace directory is final, if everything merged is durable.
-    pub(super) fn publish_final(&mut self) {
-        let Some(merged) = self.reporting.merged.filter(|_| !self.is_dirty() && !self.sink.is_failing())
-        else {
-            return;
-        };
+    /// Returns the time that is published.
+    pub(super) fn publish_final(&mut self, now: Instant) -> Option<i64> {
+        let merged = self.reporting.merged.filter(|_| !self.is_dirty() && !self.sink.is_failing())?;
         self.reporting.committed = Some(merged);
-        if let Err(error) = self.reporting.final_time.advance(merged) {
+        if let Err(error) = self.reporting.final_time.advance(merged, now) {
             // Readers of several traces wait; nothing else depends on it.
             tracing::debug!(%error, "cannot publish the final time");
         }
+        Some(merged)
     }
 
     /// Gives the monitor a copy of the status, if it is due.

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Maximum memory of messages that are held back until the clock is known, bytes.
 pub(super) const MAX_HELD: usize = 8 << 20;
 /// A connection without any message for this time, not even answers to pings, is dead.
-pub(super) const DEAD_AFTER: Duration = Duration::from_secs(60);
+pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(60);
 /// A time this far ahead of the server's clock is wrong, and would wait in the merge until then,
 /// nanoseconds.
 pub(super) const MAX_AHEAD_NS: i64 = 10_000_000_000;
@@ -26,7 +26,7 @@ const MAX_STRINGS: usize = 64 << 10;
 
 /// Processes and streams that were defined on this connection and have not ended.
 #[derive(Debug)]
-pub(super) struct OpenDefinitions {
+pub(crate) struct OpenDefinitions {
     processes: HashSet<ProcessKey>,
     streams: HashSet<u32>,
     /// Maximum number of processes, and of streams.
@@ -34,12 +34,12 @@ pub(super) struct OpenDefinitions {
 }
 
 impl OpenDefinitions {
-    pub(super) fn new(limit: usize) -> OpenDefinitions {
+    pub(crate) fn new(limit: usize) -> OpenDefinitions {
         OpenDefinitions { processes: HashSet::new(), streams: HashSet::new(), limit }
     }
 
     /// Checks a message against the rules of the protocol, and records its definition or end.
-    pub(super) fn check(&mut self, message: &Message) -> Result<(), Refusal> {
+    pub(crate) fn check(&mut self, message: &Message) -> Result<(), Refusal> {
         let is_definition = matches!(message, Message::Process { .. } | Message::Stream { .. });
         if message.seq() == Some(0) && !is_definition {
             // Its memory is charged until its number is acknowledged.
@@ -110,7 +110,7 @@ fn check_sample(sample: &DeviceSample) -> Result<(), Refusal> {
 }
 
 /// Memory of a decoded batch, bytes.
-pub(super) fn memory_size(rows: &Columns) -> usize {
+pub(crate) fn memory_size(rows: &Columns) -> usize {
     const ROW: usize = 1 + 2 + 2 + 4 + 4 + 7 * 8;
     BASE_SIZE + rows.len() * ROW + rows.ext.len() * size_of::<ExtRow>() + rows.text.len()
 }

@@ -3,19 +3,23 @@
 //! | module | role |
 //! |---|---|
 //! | `handshake` | introduction to the store, the task that writes, the end of the session |
+//! | `convert` | from a message to an input of the store, in the server's time |
 //! | `clock` | exchanges that measure the node's clock |
 //! | `limits` | limits and rules of the protocol |
 
 mod clock;
+mod convert;
 mod handshake;
 mod limits;
 
+pub(crate) use convert::{Converted, input_of};
 pub(super) use handshake::{Introduction, serve};
+pub(crate) use limits::{DEAD_AFTER, OpenDefinitions, memory_size};
 
 use super::SessionEnd;
 use crate::clock::ClockEffort;
 use crate::error::Refusal;
-use crate::ids::{ConnId, Seq};
+use crate::ids::ConnId;
 use crate::monitor::Traffic;
 use crate::net::frames::Frames;
 use crate::net::limits::NodePermit;
@@ -23,15 +27,14 @@ use crate::now;
 use crate::shared::Shared;
 use crate::store::budget::Charge;
 use crate::store::input::{Input, InputKind, NodeInput};
-use crate::store::merge::{GivenUp, MAX_ATTEMPT};
 use crate::store::watermarks::FlowControl;
 use clock::ClockSync;
 use handshake::WriterTask;
-use limits::{BASE_SIZE, DEAD_AFTER, DRAIN, MAX_AHEAD_NS, MAX_HELD, OpenDefinitions, QUIET, memory_size};
+use limits::{BASE_SIZE, DRAIN, MAX_AHEAD_NS, MAX_HELD, QUIET};
 use miot_proto::batch::Columns;
 use miot_proto::control::MAX_EXCEPTIONS;
 use miot_proto::status::{MAX_IN_FLIGHT, MAX_REPORT, NodeReport};
-use miot_proto::wire::{CROWDED_SINCE_MINOR, MAX_FRAME, Message, Pace, Resume, SetMember};
+use miot_proto::wire::{CROWDED_SINCE_MINOR, MAX_FRAME, Message, Pace, SetMember};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::io::AsyncRead;
@@ -255,59 +258,11 @@ impl Session {
     /// Converts the times of a message and sends it to the store.
     fn forward(&mut self, message: DecodedMessage) -> Result<(), SessionEnd> {
         let DecodedMessage { message, rows, charge } = message;
-        let latest = now().saturating_add(MAX_AHEAD_NS);
-        let clock = &mut self.clock.node;
-        let mut merged = |time: i64| clock.time(time, latest);
-        let input = match message {
-            Message::Process { seq, mut process } => {
-                process.started = merged(process.started);
-                NodeInput::Process { seq: Seq(seq), process }
-            }
-            Message::Stream { seq, stream } => NodeInput::Stream { seq: Seq(seq), stream },
-            Message::Batch { seq, stream: number, after, .. } => {
-                let mut columns = rows.unwrap_or_default();
-                let future = clock.convert(&mut columns, latest);
-                if future > 0 {
-                    self.count_future_events(future);
-                }
-                NodeInput::Batch { seq: Seq(seq), number, after, columns }
-            }
-            Message::GivenUp { seq, stream: number, after, mut ranges, time } => {
-                // A hostile process can write any number into its segment.
-                ranges.retain(|(first, _)| *first < MAX_ATTEMPT);
-                ranges.iter_mut().for_each(|(_, last)| *last = (*last).min(MAX_ATTEMPT - 1));
-                let given_up = GivenUp { after, ranges, time: merged(time) };
-                NodeInput::GivenUp { seq: Seq(seq), number, given_up }
-            }
-            Message::StreamEnd { seq, mut end } => {
-                end.time = merged(end.time);
-                (end.attempts, end.after) = (end.attempts.min(MAX_ATTEMPT), end.after.min(MAX_ATTEMPT));
-                NodeInput::StreamEnd { seq: Seq(seq), end }
-            }
-            Message::ProcessEnd { seq, key, time, lost } => {
-                NodeInput::ProcessEnd { seq: Seq(seq), key, time: merged(time), lost }
-            }
-            Message::Resume { seq, resume } => {
-                let resume = match resume {
-                    Resume::Stream { stream, from, lost_nested, filtered, time } => {
-                        let (from, time) = (from.min(MAX_ATTEMPT), merged(time));
-                        Resume::Stream { stream, from, lost_nested, filtered, time }
-                    }
-                    Resume::Process { key, no_lane, time } => {
-                        Resume::Process { key, no_lane, time: merged(time) }
-                    }
-                };
-                NodeInput::Resume { seq: Seq(seq), resume }
-            }
-            Message::Devices { seq, mut sample } => {
-                sample.time = merged(sample.time);
-                NodeInput::Devices { seq: Seq(seq), sample }
-            }
-            Message::Heartbeat { watermark } => NodeInput::Heartbeat { watermark: merged(watermark) },
-            Message::SuspendWatermark => NodeInput::Aside,
-            Message::Bye => NodeInput::Bye,
-            _ => return Ok(()),
-        };
+        let converted = input_of(message, rows, &mut self.clock.node, now());
+        let Some(Converted { input, future_events }) = converted else { return Ok(()) };
+        if future_events > 0 {
+            self.count_future_events(future_events);
+        }
         let queued = match &input {
             NodeInput::Batch { columns, .. } => self.shared.queue.charge(memory_size(columns)),
             _ => Charge::none(&self.shared.queue),

@@ -181,6 +181,9 @@ impl Node {
 
     /// Stops the thread after it has read the clock for its next record.
     pub(crate) fn stop_thread(&mut self, now: Time) {
+        if self.has_ended {
+            return;
+        }
         self.record(now);
         if self.uncommitted.is_none() {
             let record = Record { attempt: self.next_attempt, time: self.clock.at(now), truth: now };

@@ -1,8 +1,8 @@
 //! Conservation: what must hold at the end of a run.
 //!
-//! - Each attempt of a node is an event in one trace, once; or one attempt of one range of `losses`,
-//!   with place `lane_full`, exactly if its lane was full; or it is in a spool for a log-server that
-//!   is gone. Nothing else is in a trace.
+//! - Each attempt of a node is an event in one trace, once; or one attempt of one range of
+//!   `losses`, with place `lane_full`, exactly if its lane was full; or it is in a spool for a
+//!   log-server that is gone. Nothing else is in a trace.
 //! - In each trace, rows that are not marked late are in total order of time, stream and attempt
 //!   number. In each stream attempt numbers increase, and times do not decrease.
 //! - No row is marked late without an earlier row that sorts after it, and none of a node that was

@@ -1,4 +1,5 @@
-//! A deterministic simulation of a cluster: up to 100 000 nodes and 64 log-servers, in virtual time.
+//! A deterministic simulation of a cluster: up to 100 000 nodes and 64 log-servers, in virtual
+//! time.
 //!
 //! # What is real, and what is simulated
 //!
@@ -19,8 +20,9 @@
 //!
 //! `turmoil` and `madsim` simulate hosts of asynchronous code. Neither fits here:
 //!
-//! - The decisions that are tested are synchronous: state machines that get the time as an argument.
-//!   The store of a log-server is a thread that waits on a channel, which neither of the two runs.
+//! - The decisions that are tested are synchronous: state machines that get the time as an
+//!   argument. The store of a log-server is a thread that waits on a channel, which neither of the
+//!   two runs.
 //! - `turmoil` gives each host a tokio runtime of its own and lets each one run in each step. With
 //!   100 000 hosts and steps of 1 ms that are 100 million turns for each second of virtual time.
 //! - `madsim` replaces tokio, and every crate that opens sockets, under a compiler flag of its own:

@@ -23,7 +23,8 @@ pub(crate) struct Producer {
 
 impl Producer {
     /// Added to the tail while a record is published without the functions of the producer, and
-    /// once more by each signal handler that tries the same meanwhile. Above each position of a lane.
+    /// once more by each signal handler that tries the same meanwhile. Above each position of a
+    /// lane.
     pub(crate) const TAKEN: u64 = 1 << 60;
 
     /// Offset of the tail, bytes.

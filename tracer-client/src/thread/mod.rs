@@ -325,8 +325,8 @@ impl Thread {
         const AT: usize = offset_of!(Thread, producer) + Producer::TAIL_AT;
         // One instruction: a signal handler that records runs before it or after it.
         // SAFETY: the addition requires
-        // - a live and aligned word: `AT` is the offset of a field of `thread`, which is the calling
-        //   thread's own block: required by this function.
+        // - a live and aligned word: `AT` is the offset of a field of `thread`, which is the
+        //   calling thread's own block: required by this function.
         unsafe {
             #[cfg(target_arch = "x86_64")]
             {
@@ -335,7 +335,7 @@ impl Thread {
                     "xadd [{thread} + {at}], {tail}",
                     thread = in(reg) thread,
                     at = const AT,
-                    tail = inout(reg) tail,
+                    tail = inlateout(reg) tail,
                     options(nostack)
                 );
                 tail

@@ -76,10 +76,16 @@ impl Budget {
         self.used().saturating_add(wanted) > self.hard_limit()
     }
 
-    /// Wakes all waiting reservations: memory was freed, or another node holds back the merge now.
+    /// Wakes all waiting reservations after a merge: memory was freed, or another node holds back
+    /// the next merge. Those that still have to wait say so again.
     pub fn wake(&self) {
-        // Those that still have to wait say so again.
         self.wanted.store(0, Ordering::Relaxed);
+        self.notify_freed();
+    }
+
+    /// Wakes all waiting reservations before or during a merge. What they want still counts in
+    /// [`is_exhausted`](Self::is_exhausted), because they may not have tried again by then.
+    pub fn notify_freed(&self) {
         self.freed.notify_waiters();
     }
 
@@ -259,6 +265,8 @@ mod tests {
         assert!(!budget.is_exhausted(), "a node ahead waits for the merge");
         assert!(node.try_reserve(10, &flow(true)).is_err());
         assert!(budget.is_exhausted());
+        budget.notify_freed();
+        assert!(budget.is_exhausted(), "during a merge, the node has not tried again yet");
         budget.wake();
         assert!(!budget.is_exhausted(), "until the node has tried again");
         assert!(node.try_reserve(10, &flow(true)).is_err() && budget.is_exhausted());

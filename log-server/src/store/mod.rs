@@ -274,8 +274,8 @@ impl Store {
 
     /// Inputs free their memory wherever they end, without waking waiting reservations.
     pub(crate) fn wake_sessions(&self) {
-        self.budget.wake();
-        self.queue.wake();
+        self.budget.notify_freed();
+        self.queue.notify_freed();
     }
 
     /// Merges and commits what is due. Returns true if it has committed because that was due.
@@ -393,7 +393,7 @@ impl Store {
         }
         self.clocks.committed();
         self.sessions.acknowledge(self.uncommitted.drain(..));
-        self.budget.wake();
+        self.budget.notify_freed();
         Ok(())
     }
 

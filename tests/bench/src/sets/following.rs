@@ -23,6 +23,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const LOAD: u64 = 700;
 const PAUSE: Duration = Duration::from_millis(7);
 
+/// Longest wait for `miot tail`.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A line of `miot tail` and the time when it was read, nanoseconds since 1970.
 type Seen = (i64, String);
 
@@ -108,7 +111,21 @@ impl Tail {
         Ok(Tail { child, lines, reader })
     }
 
-    /// Ends the command and returns what it has printed.
+    /// Waits until this number of events that completed from `started` on were printed, at most
+    /// [`PATIENCE`] for each. Returns what was printed.
+    fn receive(&self, events: usize, started: i64) -> Result<Vec<Seen>> {
+        let (mut seen, mut found) = (Vec::new(), 0);
+        while found < events
+            && let Ok((at, line)) = self.lines.recv_timeout(PATIENCE)
+        {
+            let completed = completion(&serde_json::from_str(&line)?);
+            found += usize::from(completed.is_some_and(|completed| completed >= started));
+            seen.push((at, line));
+        }
+        Ok(seen)
+    }
+
+    /// Ends the command and returns what it has printed since.
     fn stop(mut self) -> Vec<Seen> {
         process::terminate(&mut self.child);
         let _ = self.reader.join();
@@ -127,7 +144,7 @@ fn measure(bench: &Bench, loaded: bool) -> Result<Vec<f64>> {
     let pids: Vec<u32> = sites.iter().map(|site| site.stamped.pid()).collect();
     let tail = Tail::start(&servers, &pids)?;
     // The subscriptions take effect some time after the start.
-    let patience = Instant::now() + Duration::from_secs(60);
+    let patience = Instant::now() + PATIENCE;
     while tail.lines.recv_timeout(Duration::from_millis(50)).is_err() {
         ensure!(Instant::now() < patience, "`miot tail` shows nothing");
         sites.iter_mut().try_for_each(|site| site.stamped.run(1, 1).map(drop))?;
@@ -138,8 +155,8 @@ fn measure(bench: &Bench, loaded: bool) -> Result<Vec<f64>> {
         sites[step % MOST].step()?;
         std::thread::sleep(PAUSE);
     }
-    std::thread::sleep(Duration::from_millis(1000));
-    let seen = tail.stop();
+    let mut seen = tail.receive(2 * stamps, started)?;
+    seen.extend(tail.stop());
     let made = sites.into_iter().map(Site::finish).collect::<Result<Vec<u64>>>()?;
     set.stop()?;
     for (trace, made) in traces.iter().zip(made) {
@@ -159,8 +176,7 @@ fn delays(seen: &[Seen], started: i64, stamps: usize, pids: &[u32]) -> Result<Ve
         let time = row["time"].as_str().context("no time")?.to_owned();
         ensure!(last <= time, "`miot tail` printed {time} after {last}");
         last = time;
-        let completed = row["result"].as_i64().filter(|_| row["op"] == "fsync");
-        if let Some(completed) = completed.filter(|completed| *completed >= started) {
+        if let Some(completed) = completion(&row).filter(|completed| *completed >= started) {
             delays.push((at - completed) as f64 / 1e6);
             *by_pid.entry(row["pid"].as_u64().context("no pid")?).or_default() += 1;
         }
@@ -172,6 +188,11 @@ fn delays(seen: &[Seen], started: i64, stamps: usize, pids: &[u32]) -> Result<Ve
         "`miot tail` showed {by_pid:?} of {expected} events of each of {pids:?}"
     );
     Ok(delays)
+}
+
+/// Time in the result of a stamped event, nanoseconds since 1970.
+fn completion(row: &Value) -> Option<i64> {
+    row["result"].as_i64().filter(|_| row["op"] == "fsync")
 }
 
 fn now() -> i64 {

@@ -6,6 +6,7 @@
 //! Settings are many words. A process takes a lock before it changes them: a lock on the file that
 //! marks a served directory. Only the page's owner can open that file, so no other user can hold
 //! the lock.
+#![expect(clippy::disallowed_types, reason = "an interruption of the sleep, ordered with the word SLEEPING")]
 
 use super::error::ControlError;
 use super::exceptions::Exception;
@@ -20,6 +21,7 @@ use rustix::io::Errno;
 use rustix::thread::{Timespec, futex};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -47,7 +49,7 @@ pub struct Control {
     /// Lock between the threads of this process, between which the file lock does not distinguish.
     settings_lock: Mutex<()>,
     /// The next sleep must not begin, or must end.
-    interrupted: Mutex<bool>,
+    interrupted: AtomicBool,
     /// Settings of the configuration; only in the log-client itself.
     configured: Mutex<Option<Settings>>,
     exceptions: Mutex<Vec<Exception>>,
@@ -108,7 +110,7 @@ impl Control {
             dir: path.to_owned(),
             lock,
             settings_lock: Mutex::new(()),
-            interrupted: Mutex::default(),
+            interrupted: AtomicBool::new(false),
             configured: Mutex::new(Some(settings.clone())),
             exceptions: Mutex::default(),
         };
@@ -236,13 +238,9 @@ impl Control {
         self.page.store(&Settings { doorbell, ..self.settings() }, self.get(word::TSC_HZ));
     }
 
-    fn interrupted(&self) -> MutexGuard<'_, bool> {
-        self.interrupted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ends the sleep of the log-client, or prevents the next one. For its own threads.
     pub(crate) fn interrupt_sleep(&self) {
-        *self.interrupted() = true;
+        self.interrupted.store(true, SeqCst);
         self.wake();
     }
 
@@ -259,7 +257,7 @@ impl Control {
         let sleeping = self.page.word(word::SLEEPING);
         sleeping.store(1, SeqCst);
         // A later interruption stores 0 after the 1 above, so that the wait ends at once.
-        let was_woken = std::mem::take(&mut *self.interrupted())
+        let was_woken = self.interrupted.swap(false, SeqCst)
             // Shared between processes, hence without the private flag.
             || futex::wait(self.page.bell(), futex::Flags::empty(), 1, Some(&timeout)) != Err(Errno::TIMEDOUT);
         sleeping.store(0, SeqCst);
@@ -300,7 +298,7 @@ impl Control {
             dir: dir.to_owned(),
             lock,
             settings_lock: Mutex::new(()),
-            interrupted: Mutex::default(),
+            interrupted: AtomicBool::new(false),
             configured: Mutex::default(),
             exceptions: Mutex::default(),
         })

@@ -57,7 +57,7 @@ wanted() {
 	[ -z "$others" ]
 }
 # Built separately, because the engine of miot-query takes many minutes to build.
-if wanted analysis "$@"; then
+if wanted analysis "$@" || wanted distributed "$@"; then
 	build --package miot-query || echo "run.sh: miot-query does not build" >&2
 fi
 if wanted python "$@"; then
@@ -66,7 +66,7 @@ fi
 
 # Not with exec, so that the leftovers of the driver are removed even if it is killed.
 if [ $# = 0 ]; then
-	"$bench" op threads drain idle startup hook mpi apps fuse gluster pipeline nodes cluster broker bytes sync streams recovery delay sets store fsstats replay simulate bench estimate paper analysis python --report &
+	"$bench" op threads drain idle startup hook mpi apps fuse gluster pipeline nodes cluster broker bytes sync streams recovery delay sets store fsstats replay simulate bench estimate paper analysis distributed python --report &
 else
 	"$bench" "$@" &
 fi

@@ -6,7 +6,6 @@
 #[path = "../../lib/trace-store/tests/common/mod.rs"]
 mod common;
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use miot_tests::built::{built, program, root};
 use miot_tests::daemons::{client, free_port, preloaded, ready, server_command};
 use miot_tests::object_store::{BUCKET, KEYS, KillAt, KillingProxy, S3, S3Server, environment, python, tool};
@@ -17,7 +16,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 /// Creates a trace of sealed parts with these numbers of events.
 fn parts(dir: &Path, counts: &[u64]) {
@@ -27,25 +25,12 @@ fn parts(dir: &Path, counts: &[u64]) {
     let mut random = fastrand::Rng::with_seed(7);
     for count in counts {
         let events = common::events(&common::turn(at, at + count));
-        writer.append(Table::Events, &incompressible(&events, &mut random)).unwrap();
+        writer.append(Table::Events, &common::incompressible(&events, &mut random)).unwrap();
         at += count;
         writer.commit().unwrap();
         writer.seal().unwrap();
     }
     writer.finish().unwrap();
-}
-
-/// The events with other offsets and lengths: about 15 bytes each in Parquet.
-fn incompressible(events: &RecordBatch, random: &mut fastrand::Rng) -> RecordBatch {
-    let schema = events.schema();
-    let columns = schema.fields().iter().zip(events.columns()).map(|(field, column)| {
-        if !["offset", "length"].contains(&field.name().as_str()) {
-            return Arc::clone(column);
-        }
-        let values = (0..events.num_rows()).map(|_| random.i64(0..i64::MAX));
-        Arc::new(Int64Array::from_iter_values(values)) as ArrayRef
-    });
-    RecordBatch::try_new(Arc::clone(&schema), columns.collect()).unwrap()
 }
 
 /// Command of the uploader for a prefix of the bucket, through the server on `port`.
@@ -297,23 +282,6 @@ fn doctor_names_parts_that_wait_too_long() {
     assert!(files(&store) == files(&trace));
 }
 
-/// Prints rows, files and a sum of events in a DuckLake catalog, and of losses of a table that was
-/// not registered.
-const ASK_LAKE: &str = "
-import importlib.machinery, importlib.util, sys
-loader = importlib.machinery.SourceFileLoader('register', sys.argv[1])
-module = importlib.util.module_from_spec(importlib.util.spec_from_loader('register', loader))
-loader.exec_module(module)
-connection = module.duckdb.connect()
-for extension in ('ducklake', 'sqlite_scanner'):
-    module.load(connection, extension)
-module.use_s3(connection)
-connection.execute(f\"ATTACH 'ducklake:{sys.argv[2]}' AS lake (READ_ONLY)\")
-print(*connection.sql('SELECT count(*), sum(result) FROM lake.events').fetchone(),
-      len(connection.sql(\"FROM ducklake_list_files('lake', 'events')\").fetchall()),
-      connection.sql('SELECT count(DISTINCT process) FROM lake.events JOIN lake.processes USING (process)').fetchone()[0])
-";
-
 #[test]
 fn parts_are_registered_once_in_a_table_catalog() {
     let place = fresh("uploads-lake");
@@ -349,14 +317,19 @@ fn parts_are_registered_once_in_a_table_catalog() {
     assert!(ended.stderr.contains("3 parts copied"), "{}", ended.stderr);
     assert!(upload().success().stderr.contains("0 parts copied"));
     let mut ask = Command::new(tool("test-lake", "python"));
-    ask.args(["-c", ASK_LAKE]).arg(&script).arg(&catalog).envs(environment(s3.port));
+    ask.arg(root().join("tests/lake.py")).arg(&script).arg(&catalog).envs(environment(s3.port)).args([
+        "SELECT count(*), sum(result) FROM lake.events",
+        "SELECT count(*) FROM ducklake_list_files('lake', 'events')",
+        "SELECT count(DISTINCT process) FROM lake.events JOIN lake.processes USING (process)",
+    ]);
     let lake = run(&mut ask).success().stdout;
     let mut ask = Command::new(python());
     let local = "
 import duckdb, sys
-print(*duckdb.sql(f\"SELECT count(*), sum(result), 3, count(DISTINCT process) FROM '{sys.argv[1]}/events/*.parquet'\").fetchone())
+rows, total, processes = duckdb.sql(f\"SELECT count(*), sum(result), count(DISTINCT process) FROM '{sys.argv[1]}/events/*.parquet'\").fetchone()
+print(f'[[{rows}, {total}]]\\n[[3]]\\n[[{processes}]]')
 ";
     let local = run(ask.args(["-c", local]).arg(&trace)).success().stdout;
     assert_eq!(lake, local);
-    assert!(lake.starts_with("600 "), "{lake}");
+    assert!(lake.starts_with("[[600, "), "{lake}");
 }

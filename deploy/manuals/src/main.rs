@@ -27,6 +27,7 @@ fn main() -> anyhow::Result<()> {
         ("1", miot::command()),
         // Replaces the page of `miot query`, which only passes on its arguments.
         ("1", miot_query::cli::Options::command()),
+        ("1", miot_query::cli::WorkerOptions::command()),
         ("8", miot_log_client::cli::Options::command()),
         ("8", miot_log_server::cli::Options::command()),
         ("8", miot_uploader::cli::Options::command()),

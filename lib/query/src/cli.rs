@@ -1,6 +1,6 @@
 //! The command line of `miot-query`.
 
-use clap::{Parser, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use miot_proto::units::{format_bytes, parse_bytes};
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ const LEAST_MEMORY: usize = 16 << 20;
     name = "miot-query",
     bin_name = "miot query",
     version,
-    after_help = "Examples:\n  miot query miot-trace 'SELECT op, count(*) FROM events GROUP BY op'\n  miot query miot-trace                                 interactive shell\n  miot query miot-trace < report.sql                    several statements\n  miot query -t mon -t tue 'SELECT trace, sum(bytes) FROM io GROUP BY trace'\n  miot query miot-trace 'SELECT * FROM io' --format parquet -o io.parquet\n  miot query s3://traces/mon 'SELECT * FROM job_stats'  sealed parts only\n  miot query s3://traces/mon --copy mon                 a copy, for all other commands\n\nTables: events processes threads files losses clocks devices\nViews:  io file_stats job_stats paths\n\nExit codes: 0 success, 1 the trace or the query failed, 2 wrong usage, or invalid SQL, 4 the result lacks data that is damaged or missing in the trace (it is named on standard error)."
+    after_help = "Examples:\n  miot query miot-trace 'SELECT op, count(*) FROM events GROUP BY op'\n  miot query miot-trace                                 interactive shell\n  miot query miot-trace < report.sql                    several statements\n  miot query -t mon -t tue 'SELECT trace, sum(bytes) FROM io GROUP BY trace'\n  miot query miot-trace 'SELECT * FROM io' --format parquet -o io.parquet\n  miot query s3://traces/mon 'SELECT * FROM job_stats'  sealed parts only\n  miot query s3://traces/mon --copy mon                 a copy, for all other commands\n  miot query s3://traces/mon --workers a:50050,b:50050 'SELECT * FROM file_stats'\n\nTables: events processes threads files losses clocks devices\nViews:  io file_stats job_stats paths\n\nExit codes: 0 success, 1 the trace or the query failed, 2 wrong usage, or invalid SQL, 4 the result lacks data that is damaged or missing in the trace (it is named on standard error)."
 )]
 pub struct Options {
     /// The trace: a directory, file://, s3://bucket/prefix, or http(s):// of a server that can list
@@ -37,6 +37,24 @@ pub struct Options {
     /// which all other commands read
     #[arg(long, value_name = "DIR")]
     pub copy: Option<PathBuf>,
+    /// Run the query on these workers, which are started with `miot query worker`. They must be
+    /// able to read the trace under the same name: in an object store, or in a directory that all
+    /// of them mount. Sealed parts only
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    pub workers: Vec<String>,
+    /// Threads that the query uses on each worker, at least 2 [default: number of processors of
+    /// this machine]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(2..=1024))]
+    pub worker_threads: Option<u16>,
+    /// Certificate of a reader or an operator, for the workers; see `miot pki`
+    #[arg(long, value_name = "FILE", env = "MIOT_TLS_CERTIFICATE")]
+    pub tls_certificate: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", env = "MIOT_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+    /// Certificates of the authorities of the workers
+    #[arg(long, value_name = "FILE", env = "MIOT_TLS_AUTHORITY")]
+    pub tls_authority: Option<PathBuf>,
     /// Do not verify the checksums of sealed events first, which reads all of them: damaged pages
     /// may then give wrong values
     #[arg(long)]
@@ -45,13 +63,65 @@ pub struct Options {
     #[arg(long, hide = true, conflicts_with = "no_verify")]
     #[allow(dead_code, reason = "scripts of earlier versions give it")]
     verify: bool,
+    #[allow(missing_docs, reason = "the help would show it")]
+    #[command(flatten)]
+    pub limits: Limits,
+}
+
+/// Memory and temporary files of queries.
+#[derive(Args, Clone, Debug)]
+pub struct Limits {
     /// Memory for sorting, grouping and joining, e.g. 512MiB; operations that need more use
     /// temporary files
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size, env = "MIOT_QUERY_MEMORY_LIMIT")]
     pub memory_limit: usize,
     /// Directory for temporary files [default: $TMPDIR, or /tmp]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "MIOT_QUERY_SPILL_DIR")]
     pub spill_dir: Option<PathBuf>,
+}
+
+/// Run parts of the queries of other machines
+///
+/// A service for `miot query --workers`. Each worker must have the same version as `miot query`.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "miot-query-worker",
+    bin_name = "miot query worker",
+    version,
+    after_help = "A worker reads only what is below its places, and writes nothing. Credentials of an object store come from its own\nenvironment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT, AWS_ALLOW_HTTP ...\n\nWithout TLS it serves its own machine only, unless --allow-insecure is given. With TLS it has the certificate of a\nserver, serves readers and operators, and is a reader for other workers (--reader-certificate). SIGHUP reloads the files.\n\nExamples:\n  miot query worker s3://traces                                   one machine, for a try\n  miot query worker --listen 127.0.0.1:50051 s3://traces          another worker there\n  miot query worker --listen 0.0.0.0:50050 /cluster/traces --tls-certificate server.pem --tls-key server.key\\\n      --tls-authority authority.pem --reader-certificate reader.pem --reader-key reader.key\n\nExit codes: 0 stopped, 1 failed, 2 wrong options."
+)]
+pub struct WorkerOptions {
+    /// Where traces are: s3://BUCKET/PREFIX, http(s)://HOST/PREFIX, or a directory
+    #[arg(value_name = "PLACE", required = true, env = "MIOT_WORKER_PLACES", value_delimiter = ' ')]
+    pub places: Vec<String>,
+    /// Address on which queries are accepted
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:50050", env = "MIOT_WORKER_LISTEN")]
+    pub listen: String,
+    /// Certificate of a server
+    #[arg(long, value_name = "FILE", env = "MIOT_WORKER_TLS_CERTIFICATE")]
+    pub tls_certificate: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", env = "MIOT_WORKER_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+    /// Certificates of the authorities of readers and other workers
+    #[arg(long, value_name = "FILE", env = "MIOT_WORKER_TLS_AUTHORITY")]
+    pub tls_authority: Option<PathBuf>,
+    /// Certificate of a reader, for connections to other workers
+    #[arg(long, value_name = "FILE", env = "MIOT_WORKER_READER_CERTIFICATE")]
+    pub reader_certificate: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", env = "MIOT_WORKER_READER_KEY")]
+    pub reader_key: Option<PathBuf>,
+    /// Without TLS, serve other machines too
+    #[arg(long, env = "MIOT_WORKER_ALLOW_INSECURE")]
+    pub allow_insecure: bool,
+    /// Log level: error, warn, info, debug, or a filter, e.g. miot_query=debug [default: $RUST_LOG,
+    /// else info]
+    #[arg(long, value_name = "LEVEL", env = "MIOT_WORKER_LOG")]
+    pub log: Option<String>,
+    #[allow(missing_docs, reason = "the help would show it")]
+    #[command(flatten)]
+    pub limits: Limits,
 }
 
 /// Output format.

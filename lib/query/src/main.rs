@@ -10,6 +10,8 @@
 //! | `output` | results in the requested format |
 //! | `statement` | running statements, and notes besides their rows |
 //! | `explain` | explanations of errors in queries |
+//! | `workers` | queries on several machines, and their connections |
+//! | `worker` | the service that runs parts of them |
 //! | `temporary` | removal of temporary files |
 //! | `shell` | the interactive shell |
 
@@ -26,6 +28,10 @@ mod statement;
 mod temporary;
 mod trace;
 mod views;
+#[cfg(feature = "workers")]
+mod worker;
+#[cfg(feature = "workers")]
+mod workers;
 
 use clap::Parser as _;
 use miot_query::cli::Options;
@@ -42,6 +48,11 @@ use tokio::runtime::Builder;
 const STACK: usize = 8 << 20;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "workers")]
+    if std::env::args_os().nth(1).is_some_and(|word| word == "worker") {
+        let words = std::env::args_os().take(1).chain(std::env::args_os().skip(2));
+        return worker::main(&miot_query::cli::WorkerOptions::parse_from(words));
+    }
     let ended = run(Options::parse());
     temporary::remove();
     let Err(failed) = ended else { return ExitCode::SUCCESS };

@@ -4,16 +4,20 @@ use crate::catalog::{CATALOG, SCHEMA, Tables};
 use crate::statement::Failure;
 use crate::temporary;
 use crate::trace::{Location, Trace};
+#[cfg(feature = "workers")]
+use crate::workers;
 use datafusion::catalog::{CatalogProvider as _, MemoryCatalogProvider};
 use datafusion::error::Result;
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParser, Statement};
-use miot_query::cli::Options;
+#[cfg(feature = "workers")]
+use datafusion::{error::DataFusionError, logical_expr::LogicalPlan};
+use miot_query::cli::{Limits, Options};
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -25,6 +29,8 @@ pub(crate) struct Session {
     pub(crate) options: Options,
     context: SessionContext,
     locations: Vec<Location>,
+    #[cfg(feature = "workers")]
+    workers: Option<workers::Workers>,
 }
 
 impl Session {
@@ -48,27 +54,43 @@ impl Session {
         let settings = config.options_mut();
         settings.execution.parquet.schema_force_view_types = false;
         settings.execution.split_file_groups_by_statistics = true;
-        let pool = TrackConsumersPool::new(FairSpillPool::new(options.memory_limit), NAMED);
-        let spill = match &options.spill_dir {
-            Some(dir) => temporary::folder(dir).map(Some).map_err(|error| {
-                Failure::usage(format!(
-                    "--spill-dir {}: cannot create temporary files there: {error}",
-                    dir.display()
-                ))
-            })?,
-            // Queries that need no temporary files run without the directory.
-            None => temporary::folder(&std::env::temp_dir()).ok(),
+        let runtime = limits(&options.limits)?.build_arc()?;
+        let state =
+            SessionStateBuilder::new_with_default_features().with_config(config).with_runtime_env(runtime);
+        #[cfg(feature = "workers")]
+        let workers =
+            workers::Workers::new(&options).map_err(|error| Failure::usage(format!("{error:#}")))?;
+        #[cfg(feature = "workers")]
+        let (state, locations) = match &workers {
+            Some(workers) => {
+                locations.iter().for_each(Location::report_unsealed);
+                let shared: anyhow::Result<_> = locations.iter().map(Location::shared).collect();
+                (workers.distribute(state)?, shared?)
+            }
+            None => (state, locations),
         };
-        let spill = spill.map_or(DiskManagerMode::Disabled, |dir| DiskManagerMode::Directories(vec![dir]));
-        let runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(pool))
-            .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spill));
-        let context = SessionContext::new_with_config_rt(config, runtime.build_arc()?);
-        Ok(Session { options, context, locations })
+        #[cfg(not(feature = "workers"))]
+        if !options.workers.is_empty() {
+            return Err(Failure::usage(
+                "this miot-query was built without the feature `workers`, which --workers requires",
+            ));
+        }
+        let context = SessionContext::new_with_state(state.build());
+        Ok(Session {
+            options,
+            context,
+            locations,
+            #[cfg(feature = "workers")]
+            workers,
+        })
     }
 
     /// Opens the current state of the traces. Queries read this state until the next call.
     pub(crate) async fn open(&self) -> anyhow::Result<Arc<Tables>> {
+        #[cfg(feature = "workers")]
+        if let Some(workers) = &self.workers {
+            workers.check().await?;
+        }
         let mut traces = Vec::new();
         for location in &self.locations {
             traces.push(Trace::open(&self.context, location, !self.options.no_verify).await?);
@@ -84,8 +106,36 @@ impl Session {
     pub(crate) async fn rows(&self, statement: Statement) -> Result<SendableRecordBatchStream> {
         let plan = self.context.state().statement_to_plan(statement).await?;
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).verify_plan(&plan)?;
+        #[cfg(feature = "workers")]
+        if self.workers.is_some() {
+            if let LogicalPlan::Explain(explain) = &plan {
+                return workers::explain(&self.context.state(), &explain.plan).await;
+            }
+            if let LogicalPlan::Statement(_) = &plan {
+                return Err(DataFusionError::Plan("with --workers, settings cannot be changed".to_owned()));
+            }
+        }
         self.context.execute_logical_plan(plan).await?.execute_stream().await
     }
+}
+
+/// Limits the memory of queries, and puts what does not fit into temporary files.
+pub(crate) fn limits(limits: &Limits) -> Result<RuntimeEnvBuilder, Failure> {
+    let pool = TrackConsumersPool::new(FairSpillPool::new(limits.memory_limit), NAMED);
+    let spill = match &limits.spill_dir {
+        Some(dir) => temporary::folder(dir).map(Some).map_err(|error| {
+            Failure::usage(format!(
+                "--spill-dir {}: cannot create temporary files there: {error}",
+                dir.display()
+            ))
+        })?,
+        // Queries that need no temporary files run without the directory.
+        None => temporary::folder(&std::env::temp_dir()).ok(),
+    };
+    let spill = spill.map_or(DiskManagerMode::Disabled, |dir| DiskManagerMode::Directories(vec![dir]));
+    Ok(RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(pool))
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spill)))
 }
 
 /// Parses the statements of a text.

@@ -4,7 +4,7 @@
 mod copy;
 mod local;
 #[cfg(feature = "remote")]
-mod remote;
+pub(crate) mod remote;
 mod sealed;
 
 use crate::convert;
@@ -62,6 +62,33 @@ impl Location {
                 anyhow::bail!("{text}: {other}:// is not supported; file://, s3://, http:// and https:// are")
             }
         }
+    }
+
+    /// Reports that rows are not sealed yet, which only this machine can read.
+    #[cfg(feature = "workers")]
+    pub(crate) fn report_unsealed(&self) {
+        let Location::Dir(dir) = self else { return };
+        let reader = miot_trace_store::Reader::tolerant(dir);
+        if reader.is_ok_and(|reader| reader.parts().any(|(_, sealed)| !sealed)) {
+            crate::report(&format!(
+                "{} is being written: workers do not read the rows that are not sealed yet",
+                dir.display()
+            ));
+        }
+    }
+
+    /// Returns the address under which other machines have the trace as well.
+    #[cfg(feature = "workers")]
+    pub(crate) fn shared(&self) -> anyhow::Result<Location> {
+        Ok(match self {
+            Location::Remote(url) => Location::Remote(url.clone()),
+            Location::Dir(dir) => {
+                let url = Url::from_file_path(std::path::absolute(dir)?);
+                let url = url.map_err(|()| anyhow::anyhow!("{} is not a path", dir.display()))?;
+                // Parsing removes `..`.
+                Location::Remote(Url::parse(url.as_str())?)
+            }
+        })
     }
 
     pub(crate) fn name(&self) -> String {

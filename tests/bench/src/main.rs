@@ -21,6 +21,7 @@
 //! | `streams` | memory of a log-server with many streams |
 //! | `recovery` | a log-server after a crash |
 //! | `delay` | time from a completion to the line of `miot tail` |
+//! | `distributed` | `miot query` on one and on four workers |
 //! | `sets` | one, two and four log-servers: events per second, reading and following their traces |
 //! | `store` | time from the seal of a part until it is in an object store and in a table catalog |
 //! | `replay` | duration of `miot replay` beside the trace's, and delay of requests |
@@ -43,6 +44,7 @@ mod bytes;
 mod cluster;
 mod daemons;
 mod delay;
+mod distributed;
 mod drain;
 mod estimate;
 mod first;
@@ -143,7 +145,7 @@ impl Bench {
 type Run = fn(&Bench) -> Result<Value>;
 
 /// Benchmarks in the order in which they run.
-const BENCHMARKS: [(&str, Run); 29] = [
+const BENCHMARKS: [(&str, Run); 30] = [
     ("op", op::run),
     ("threads", threads::run),
     ("drain", drain::run),
@@ -172,6 +174,7 @@ const BENCHMARKS: [(&str, Run); 29] = [
     ("estimate", estimate::run),
     ("paper", paper::run),
     ("analysis", analysis::run),
+    ("distributed", distributed::run),
     ("python", python::run),
 ];
 
@@ -181,7 +184,8 @@ const BENCHMARKS: [(&str, Run); 29] = [
 struct Args {
     /// Benchmarks to run (default: all): op, threads, drain, idle, startup, hook, mpi, apps, fuse,
     /// gluster, pipeline, nodes, cluster, broker, bytes, sync, streams, recovery, delay, sets,
-    /// store, fsstats, replay, simulate, bench, estimate, paper, analysis, python.
+    /// store, fsstats, replay, simulate, bench, estimate, paper, analysis, distributed,
+    /// python.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
     /// Fewer and shorter repetitions, about six minutes in total: the figures are rough.

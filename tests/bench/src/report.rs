@@ -4,8 +4,9 @@
 //! benchmark has not run is unchanged.
 
 use crate::{
-    analysis, apps, broker, bytes, cluster, drain, estimate, fsstats, fuse, gluster, hook, idle, mpi, nodes,
-    paper, parallel, python, recovery, replay, sets, simulate, startup, store, streams, sync, targets,
+    analysis, apps, broker, bytes, cluster, distributed, drain, estimate, fsstats, fuse, gluster, hook, idle,
+    mpi, nodes, paper, parallel, python, recovery, replay, sets, simulate, startup, store, streams, sync,
+    targets,
 };
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -16,7 +17,7 @@ use std::path::Path;
 type Table = fn(&Value) -> String;
 
 /// Benchmarks and their tables.
-const TABLES: [(&str, Table); 29] = [
+const TABLES: [(&str, Table); 30] = [
     ("op", op),
     ("threads", threads),
     ("drain", drain::table),
@@ -38,6 +39,7 @@ const TABLES: [(&str, Table); 29] = [
     ("delay", delay),
     ("sets", sets::table),
     ("store", store::table),
+    ("distributed", distributed::table),
     ("fsstats", fsstats::table),
     ("replay", replay::table),
     ("simulate", simulate::table),

@@ -68,8 +68,8 @@ const SERVER: &[(&str, Check)] = &[
     ("delay", delay),
     ("fsstats", fsstats),
 ];
-/// Several log-servers, and the object store.
-const SETS: &[(&str, Check)] = &[("sets", sets), ("store", store)];
+/// Several log-servers, the object store, and workers of queries.
+const SETS: &[(&str, Check)] = &[("sets", sets), ("store", store), ("distributed", distributed)];
 const REPEATED: &[(&str, Check)] = &[("replay", replay), ("simulate", simulate), ("bench", parallel)];
 /// Takes as long as two of the others.
 const ESTIMATED: &[(&str, Check)] = &[("estimate", estimate)];
@@ -336,6 +336,13 @@ fn sets(results: &Value) {
     let commands = rows(&results["reading"], &["/rows", "/set_per_s", "/one_per_s", "/ratio/median"]);
     assert_eq!(commands.len(), 2, "{commands:#?}");
     assert_eq!(rows(&results["following"], &["/p50_ms", "/p99_ms", "/events"]).len(), 2);
+}
+
+fn distributed(results: &Value) {
+    // Groups of processes need root and the cpu controller.
+    if results["skipped"].is_null() {
+        assert_eq!(rows(&results["queries"], &["/one_s", "/all_s", "/ratio/median"]).len(), 3);
+    }
 }
 
 fn store(results: &Value) {

@@ -11,6 +11,7 @@ mod figures;
 mod growing;
 mod remote;
 mod shell;
+mod workers;
 mod wrong;
 
 use miot_tests::built::{built, program, root};

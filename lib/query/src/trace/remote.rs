@@ -102,10 +102,13 @@ impl Remote {
     }
 }
 
-fn store(url: &Url) -> Result<Arc<dyn ObjectStore>> {
+/// Opens the store of an address; the path of the address is not part of it.
+pub(crate) fn store(url: &Url) -> Result<Arc<dyn ObjectStore>> {
     let bucket = url.host_str().unwrap_or_default();
     Ok(match url.scheme() {
         "s3" => Arc::new(AmazonS3Builder::from_env().with_bucket_name(bucket).build()?),
+        #[cfg(feature = "workers")]
+        "file" => Arc::new(object_store::local::LocalFileSystem::new()),
         _ => {
             let mut root = url.clone();
             root.set_path("");

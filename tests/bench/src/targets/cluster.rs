@@ -1,4 +1,5 @@
-//! Targets of a log-server with many nodes, of a broker, of sets, and of the object store.
+//! Targets of a log-server with many nodes, of a broker, of sets, of the object store, and of
+//! workers of queries.
 
 use super::Limit::{Maximum, Minimum};
 use super::{Found, Target, push};
@@ -35,7 +36,7 @@ pub(super) fn cluster(results: &Value, targets: &mut Vec<Target>) {
         share,
     );
     for (what, limit, unit, key) in [
-        ("its memory", 1536.0, "MiB", "memory_mib"),
+        ("10 000 nodes with TLS: memory of the log-server", 1536.0, "MiB", "memory_mib"),
         ("events that are late, with a restart after SIGKILL", 0.0, "", "late"),
         ("from sending to acknowledgment, 99th percentile", 2000.0, "ms", "delay_p99_ms"),
         ("until all nodes are back after the restart", 60.0, "s", "reconnect_s"),
@@ -76,6 +77,14 @@ pub(super) fn sets(results: &Value, targets: &mut Vec<Target>) {
     let slowest = rows("following").filter_map(|row| row["p99_ms"].as_f64()).reduce(f64::max);
     let what = "completion to `miot tail` of 4 log-servers, 99th percentile";
     push(targets, what, Maximum(150.0), "ms", slowest);
+}
+
+pub(super) fn distributed(results: &Value, targets: &mut Vec<Target>) {
+    let queries = results["queries"].as_array().into_iter().flatten();
+    let ratios = queries.filter_map(|row| Found::of(&row["ratio"])).collect::<Vec<_>>();
+    let least = ratios.into_iter().reduce(|least, next| if next.value < least.value { next } else { least });
+    let what = "queries on 4 workers with the same CPU quota each, rows/s beside one worker, least";
+    push(targets, what, Minimum(3.0), "×", least);
 }
 
 pub(super) fn store(results: &Value, targets: &mut Vec<Target>) {

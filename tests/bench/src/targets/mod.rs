@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 
 /// Benchmarks with targets, and their sections in `docs/dev/performance-method.md`, which explain
 /// targets that are not met.
-const SECTIONS: [(&str, &str, AddTargets); 20] = [
+const SECTIONS: [(&str, &str, AddTargets); 21] = [
     ("op", "one-recorded-operation", recording::op),
     ("threads", "threads", recording::threads),
     ("hook", "the-posix-hook", recording::hook),
@@ -31,6 +31,7 @@ const SECTIONS: [(&str, &str, AddTargets); 20] = [
     ("delay", "delay", daemons::delay),
     ("sets", "several-log-servers", cluster::sets),
     ("store", "object-store-and-table", cluster::store),
+    ("distributed", "queries-on-several-machines", cluster::distributed),
     ("analysis", "analyses-of-a-long-trace", analyses::analysis),
     ("paper", "the-miot-papers-table-and-figures", paper::paper),
     ("python", "the-python-package", analyses::python),

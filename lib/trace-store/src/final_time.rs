@@ -1,9 +1,10 @@
 //! The time up to which a trace is final, in a file of the trace directory.
 //!
-//! All events that completed before this time are in the trace, unless they are marked late when
-//! they come. Readers of several traces merge them up to the least such time. The file has one line
-//! with the time, nanoseconds since 1970, twice: a reader that sees half of a write ignores it. It
-//! is written after the rows that it covers were synced, and is not synced itself: after a power
+//! All events that completed before this time are in the trace. One that comes all the same,
+//! because its node was given up as silent, is marked late if a later one was stored before it.
+//! Readers of several traces merge them up to the least such time. The file has one line with the
+//! time, nanoseconds since 1970, twice: a reader that sees half of a write ignores it. It is
+//! written after the rows that it covers were synced, and is not synced itself: after a power
 //! failure it may be behind the trace, but never ahead.
 
 use crate::error::Error;

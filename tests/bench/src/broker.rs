@@ -8,7 +8,7 @@
 use crate::Bench;
 use crate::daemons::{Daemons, free_port, wait_until};
 use crate::pipeline::count;
-use crate::process;
+use crate::process::{self, Running};
 use crate::report::{medians, number};
 use crate::worker::{self, Worker};
 use anyhow::{Context as _, Result, ensure};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// Threads that record.
@@ -24,7 +24,7 @@ const STREAMS: u64 = 16;
 
 /// A running NATS server, killed when dropped.
 struct Broker {
-    child: Child,
+    server: Running,
     url: String,
 }
 
@@ -38,22 +38,15 @@ impl Broker {
         let log = std::fs::File::create(dir.join("nats-server.log"))?;
         let mut command = Command::new(program);
         command.arg("-c").arg(config).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let child = process::ends_with_us(&mut command).spawn().context("nats-server")?;
-        let broker = Broker { child, url: format!("nats://127.0.0.1:{port}") };
+        let server = Running::new(process::ends_with_us(&mut command).spawn().context("nats-server")?);
+        let broker = Broker { server, url: format!("nats://127.0.0.1:{port}") };
         wait_until("nats-server", dir, || TcpStream::connect(("127.0.0.1", port)).is_ok())?;
         Ok(broker)
     }
 
     /// Ends the server. Returns its CPU time, seconds.
-    fn stop(mut self) -> f64 {
-        process::terminate(&mut self.child).cpu
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    fn stop(self) -> f64 {
+        self.server.terminate().cpu
     }
 }
 

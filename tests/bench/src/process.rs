@@ -89,6 +89,31 @@ pub(crate) fn terminate(child: &mut Child) -> Usage {
     wait(child, Duration::from_secs(30))
 }
 
+/// A running child, killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Running(Option<Child>);
+
+impl Running {
+    pub(crate) fn new(child: Child) -> Running {
+        Running(Some(child))
+    }
+
+    /// [`terminate`].
+    pub(crate) fn terminate(mut self) -> Usage {
+        // Afterwards its process id may be that of another process.
+        self.0.take().map(|mut child| terminate(&mut child)).unwrap_or_default()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 /// Resources that a process used in its life, including its waited-for children.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {

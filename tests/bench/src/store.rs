@@ -12,7 +12,7 @@ use crate::fleet::{Fleet, Plan};
 use crate::node::Node;
 use crate::pattern::Pattern;
 use crate::pipeline::count;
-use crate::process;
+use crate::process::{self, Running};
 use crate::report::number;
 use crate::server::Server;
 use crate::stats::Summary;
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, TryRecvError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -36,25 +36,13 @@ const KEYS: (&str, &str) = ("a-key", "a-secret");
 /// Threads that make events, in slices of this length.
 const THREADS: u64 = 4;
 const SLICE: Duration = Duration::from_secs(2);
-/// Time between two looks for files.
+/// Interval between two checks for a file.
 const POLL: Duration = Duration::from_millis(5);
 /// Longest time from a seal to the table.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Prints, as JSON, the number of rows of each file of the events in the catalog.
-const ASK: &str = "
-import importlib.machinery, importlib.util, json, sys
-loader = importlib.machinery.SourceFileLoader('register', sys.argv[1])
-module = importlib.util.module_from_spec(importlib.util.spec_from_loader('register', loader))
-loader.exec_module(module)
-connection = module.duckdb.connect()
-for extension in ('ducklake', 'sqlite_scanner'):
-    module.load(connection, extension)
-module.use_s3(connection)
-connection.execute(f\"ATTACH 'ducklake:{sys.argv[2]}' AS lake (READ_ONLY)\")
-rows = connection.sql('SELECT filename, count(*) FROM lake.events GROUP BY filename').fetchall()
-print(json.dumps({name.rsplit('/', 1)[1]: count for name, count in rows}))
-";
+/// Number of rows of each file of the events in the catalog.
+const ASK: &str = "SELECT filename, count(*) FROM lake.events GROUP BY filename";
 
 /// Programs that `tests/setup.sh` installs.
 struct Programs {
@@ -67,16 +55,6 @@ impl Programs {
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
         let found = |path: &str| Some(target.join(path)).filter(|path| path.exists());
         Some(Programs { rclone: found("test-stores/bin/rclone")?, python: found("test-lake/bin/python")? })
-    }
-}
-
-/// A running child, killed when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -116,7 +94,7 @@ impl Store {
 fn start(command: &mut Command, dir: &Path, name: &str) -> Result<Running> {
     let log = std::fs::File::create(dir.join(format!("{name}.log")))?;
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    Ok(Running(process::ends_with_us(command).spawn().with_context(|| name.to_string())?))
+    Ok(Running::new(process::ends_with_us(command).spawn().with_context(|| name.to_string())?))
 }
 
 /// What is recorded, and when it is sealed.
@@ -264,7 +242,7 @@ impl Site<'_> {
 
     /// Stops the daemons once all parts are in the table, and compares the table with the trace and
     /// with the number of events made. Returns the sizes of the parts.
-    fn finish(mut self, made: u64) -> Result<Vec<Size>> {
+    fn finish(self, made: u64) -> Result<Vec<Size>> {
         self.node.stop()?;
         let trace = self.server.trace().to_path_buf();
         self.server.stop()?;
@@ -274,11 +252,16 @@ impl Site<'_> {
         for part in of_trace.keys() {
             until(&self.dir, &mark(&trace, *part))?;
         }
-        let usage = process::terminate(&mut self.uploader.0);
+        let usage = self.uploader.terminate();
         ensure!(usage.success, "the uploader ended with an error: {usage:?}");
         let mut ask = Command::new(&self.programs.python);
-        ask.args(["-c", ASK]).arg(&self.script).arg(&self.catalog).envs(self.store.environment());
-        let of_table: BTreeMap<String, u64> = serde_json::from_str(&process::said(&mut ask)?)?;
+        ask.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../lake.py"))
+            .arg(&self.script)
+            .arg(&self.catalog);
+        let said = process::said(ask.arg(ASK).envs(self.store.environment()))?;
+        let found: Vec<(String, u64)> = serde_json::from_str(&said)?;
+        let file = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let of_table: BTreeMap<String, u64> = found.iter().map(|(path, rows)| (file(path), *rows)).collect();
         let name = |part: &u64| format!("part-{part:06}.parquet");
         let expected: BTreeMap<String, u64> =
             of_trace.iter().map(|(part, rows)| (name(part), *rows)).collect();
@@ -307,13 +290,18 @@ fn until(dir: &Path, file: &Path) -> Result<SystemTime> {
     let patience = Instant::now() + PATIENCE;
     while !file.exists() {
         let log = || std::fs::read_to_string(dir.join("miot-uploader.log")).unwrap_or_default();
-        ensure!(Instant::now() < patience, "{} does not come: {}", file.display(), log());
+        ensure!(
+            Instant::now() < patience,
+            "no {} after {PATIENCE:?}; log of miot-uploader: {}",
+            file.display(),
+            log()
+        );
         std::thread::sleep(POLL);
     }
     Ok(SystemTime::now())
 }
 
-/// The file that says that a part is in the store and registered.
+/// Path of the file that marks a part as uploaded and registered.
 fn mark(trace: &Path, part: u64) -> PathBuf {
     trace.join(format!("ledger/part-{part:06}.uploaded"))
 }

@@ -44,7 +44,8 @@ impl World {
                 }
             }
             Fault::AddServer => {
-                let server = self.members.iter().max().map_or(0, |last| last + 1);
+                // One that was removed still runs.
+                let Some(server) = self.servers.iter().position(|server| server.life == 0) else { return };
                 self.start(server);
                 self.members.push(server);
                 self.change_set(|order, _| order.first() == Some(&server));
@@ -92,7 +93,7 @@ impl World {
                 let outage = &mut self.figures.outages[number];
                 (outage.nodes, outage.missing) = (outage.nodes + 1, outage.missing + 1);
             }
-            // A machine that is gone says nothing: only `dead_after` ends the connection.
+            // A machine that is gone sends nothing. Only `dead_after` ends the connection.
             if !is_gone && self.network.cut_until(end.node, server, self.now).is_none() {
                 let delay = self.network.delay();
                 self.after(delay, Event::Broken { node: end.node, spool: end.spool, attempt: end.attempt });

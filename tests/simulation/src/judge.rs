@@ -8,10 +8,10 @@
 //! - No row is marked late without an earlier row that sorts after it, and none of a node that was
 //!   in touch with its log-server all the time, unless nodes waited for memory.
 //! - No log-client sends an event below its watermark.
-//! - After a log-server has published a final time, no row before that time is added that is not
-//!   marked late.
-//! - While log-servers ran, a reader of the set has seen up to its final time what is there in the
-//!   end.
+//! - While log-servers ran, a reader of the set has returned all rows before its final time that
+//!   are there in the end, except those of the next item.
+//! - Counted only: rows before a final time that came after it and are not marked late. A
+//!   log-server marks a row if a later one of its trace was stored before it.
 //! - `fsck` of each trace and of the set finds no problem, and a reader of the set gets all rows in
 //!   order of time.
 //! - A time that was not moved differs from the truth by less than the clocks can be measured.
@@ -158,19 +158,25 @@ impl Judge<'_> {
     /// Reads the trace of a log-server.
     fn trace(&mut self, number: usize, server: &Server) -> Result<(), String> {
         let reader = Reader::open(&server.dir).map_err(text)?;
+        let nodes = nodes_of_streams(&reader)?;
         let mut order = Order::new(&server.finals);
         for batch in reader.events() {
-            self.events(number, &batch.map_err(text)?, &mut order)?;
+            self.events(number, &batch.map_err(text)?, &nodes, &mut order)?;
         }
         self.verdict.after_final += order.end()?;
-        let nodes = nodes_of_streams(&reader)?;
         for batch in reader.table(Table::Losses).map_err(text)? {
             self.losses(&batch, &nodes)?;
         }
         Ok(())
     }
 
-    fn events(&mut self, partition: usize, batch: &RecordBatch, order: &mut Order<'_>) -> Result<(), String> {
+    fn events(
+        &mut self,
+        partition: usize,
+        batch: &RecordBatch,
+        nodes: &HashMap<u64, usize>,
+        order: &mut Order<'_>,
+    ) -> Result<(), String> {
         let times: PrimitiveArray<TimestampNanosecondType> = primitive(batch, "time")?;
         let [streams, attempts] = [unsigned(batch, "stream")?, unsigned(batch, "seq")?];
         let [truths, tags] =
@@ -185,6 +191,9 @@ impl Judge<'_> {
                 format!("stream {stream} is of another partition")
             })?;
             let number = usize::try_from(tags.value(row) - 1).unwrap_or(usize::MAX);
+            require(nodes.get(&stream) == Some(&number), || {
+                format!("attempt {attempt} of node {number} is in stream {stream} of another node")
+            })?;
             let of_node = self
                 .attempts
                 .get_mut(number)

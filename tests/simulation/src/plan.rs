@@ -117,6 +117,7 @@ impl Plan {
     /// gone for good. Log-servers and times follow from the seed.
     #[must_use]
     pub fn everything(seed: u64, nodes: usize, servers: usize) -> Plan {
+        assert!(servers >= 2, "expected at least 2 log-servers, found {servers}");
         let mut random = Rng::with_seed(seed ^ 0x5eed);
         let seconds =
             |from: u64, to: u64, random: &mut Rng| Duration::from_millis(random.u64(from * 1000..to * 1000));

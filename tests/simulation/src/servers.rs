@@ -189,6 +189,7 @@ impl Server {
     pub(crate) fn receive(&mut self, number: u64, messages: Vec<Wire>, instant: Instant) {
         let Some(end) = self.connections.get(&number) else { return };
         if let Some(stalled) = self.stalled.get_mut(&number) {
+            self.waited += messages.len() as u64;
             stalled.extend(messages);
             return;
         }

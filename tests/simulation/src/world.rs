@@ -253,7 +253,11 @@ impl World {
             }
             Event::Round { server, life } => self.round(server, life),
             Event::Fault(number) => self.fault(number),
-            Event::Start { server } => self.start(server),
+            Event::Start { server } => {
+                if !self.servers[server].is_gone() {
+                    self.start(server);
+                }
+            }
             Event::ContinueLogClient(node) => self.nodes[node].is_stopped = false,
             Event::ContinueThread(node) => self.nodes[node].continue_thread(self.now),
             Event::Reconfigure(node) => self.reconfigure(node),

@@ -6,6 +6,7 @@
 use super::{MOST, Set};
 use crate::node::Node;
 use crate::pipeline::count;
+use crate::process::Running;
 use crate::worker::{self, Worker};
 use crate::{Bench, daemons, process};
 use anyhow::{Context as _, Result, ensure};
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -86,7 +87,7 @@ impl Site {
 
 /// `miot tail -f`, and the thread that reads its lines.
 struct Tail {
-    child: Child,
+    command: Running,
     lines: Receiver<Seen>,
     reader: JoinHandle<()>,
 }
@@ -108,7 +109,7 @@ impl Tail {
                 }
             }
         });
-        Ok(Tail { child, lines, reader })
+        Ok(Tail { command: Running::new(child), lines, reader })
     }
 
     /// Waits until this number of events that completed from `started` on were printed, at most
@@ -126,8 +127,8 @@ impl Tail {
     }
 
     /// Ends the command and returns what it has printed since.
-    fn stop(mut self) -> Vec<Seen> {
-        process::terminate(&mut self.child);
+    fn stop(self) -> Vec<Seen> {
+        self.command.terminate();
         let _ = self.reader.join();
         self.lines.into_iter().collect()
     }
@@ -162,7 +163,11 @@ fn measure(bench: &Bench, loaded: bool) -> Result<Vec<f64>> {
     for (trace, made) in traces.iter().zip(made) {
         let rows = count(trace)?;
         let (events, lost) = (rows.events, rows.lost);
-        ensure!(events + lost == made, "{}: {events} events and {lost} lost of {made}", trace.display());
+        ensure!(
+            (events, lost) == (made, 0),
+            "{}: {events} events and {lost} lost of {made}",
+            trace.display()
+        );
     }
     delays(&seen, started, stamps, &pids)
 }

@@ -93,7 +93,7 @@ fn check(traces: &[PathBuf], plan: Plan) -> Result<()> {
                 ensure!(
                     is_first == Some(true) && node % traces.len() == partition,
                     "event {number} of node {node} in partition {partition} is {}",
-                    if is_first == Some(false) { "there twice" } else { "of another node" }
+                    if is_first == Some(false) { "there twice" } else { "unexpected there" }
                 );
             }
         }

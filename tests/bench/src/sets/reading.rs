@@ -6,6 +6,7 @@ use crate::pattern::Pattern;
 use crate::stats::{Summary, median_with_interval};
 use crate::{Bench, daemons, process};
 use anyhow::{Context as _, Result, ensure};
+use arrow_array::RecordBatch;
 use arrow_array::types::{TimestampNanosecondType, UInt32Type, UInt64Type};
 use miot_trace_store::set::SetState;
 use miot_trace_store::{Reader, Select, schema};
@@ -76,25 +77,37 @@ fn record(dir: &Path, plan: Plan) -> Result<(Vec<PathBuf>, PathBuf)> {
     process::said(compact.arg("compact").arg(joined(&traces)).arg("-o").arg(&one))?;
     let state = SetState::examine(&traces)?;
     let (of_set, of_one) = (Reader::of_set(&state, |dir| Reader::open(dir))?, Reader::open(&one)?);
-    ensure!(keys(&of_set)?.eq(keys(&of_one)?), "the compacted trace has other rows than the set");
+    let (mut of_set, mut of_one, mut rows) = (keys(&of_set)?, keys(&of_one)?, 0);
+    loop {
+        let pair = (of_set.next().transpose()?, of_one.next().transpose()?);
+        ensure!(pair.0 == pair.1, "row {rows} of the set and of the compacted trace differ: {pair:?}");
+        if pair.0.is_none() {
+            break;
+        }
+        rows += 1;
+    }
+    ensure!(rows == plan.events(), "{rows} rows of {} events", plan.events());
     Ok((traces, one))
 }
 
-/// Returns time, process and number of each event, in order.
-fn keys(reader: &Reader) -> Result<impl Iterator<Item = (i64, u32, u64)>> {
+/// Time, process and number of an event.
+type Key = (i64, u32, u64);
+
+/// Returns the keys of all events, in order.
+fn keys(reader: &Reader) -> Result<impl Iterator<Item = Result<Key>>> {
     let batches = reader.scan(&Select::columns(&["time", "pid", "seq"]))?;
-    Ok(batches.flat_map(|batch| {
-        let of_batch = || {
-            let batch = batch.ok()?;
-            let times = schema::column::<TimestampNanosecondType>(&batch, "time")?;
-            let pids = schema::column::<UInt32Type>(&batch, "pid")?;
-            let numbers = schema::column::<UInt64Type>(&batch, "seq")?;
-            let keys = times.values().iter().zip(pids.values()).zip(numbers.values());
-            Some(keys.map(|((time, pid), number)| (*time, *pid, *number)).collect::<Vec<_>>())
-        };
-        // A row that no event has: a batch that cannot be read equals no other.
-        of_batch().unwrap_or_else(|| vec![(i64::MIN, 0, 0)])
+    Ok(batches.flat_map(|batch| match batch.map_err(Into::into).and_then(|batch| keys_of(&batch)) {
+        Ok(keys) => keys.into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(error)],
     }))
+}
+
+fn keys_of(batch: &RecordBatch) -> Result<Vec<Key>> {
+    let times = schema::column::<TimestampNanosecondType>(batch, "time").context("no column `time`")?;
+    let pids = schema::column::<UInt32Type>(batch, "pid").context("no column `pid`")?;
+    let numbers = schema::column::<UInt64Type>(batch, "seq").context("no column `seq`")?;
+    let keys = times.values().iter().zip(pids.values()).zip(numbers.values());
+    Ok(keys.map(|((time, pid), number)| (*time, *pid, *number)).collect())
 }
 
 /// Runs a command and checks the number of rows that it has read.

@@ -10,18 +10,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 chosen=${1:-all} seconds=${2:-15}
-host=x86_64-unknown-linux-gnu
 targets=(batch control dxt lane miller segment session spool strace trace wire)
 [ "$chosen" = all ] || targets=("$chosen")
 
-# Every compiler has address sanitizer and coverage, behind a switch for unstable features.
-export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target/fuzz
-export RUSTFLAGS="--cfg fuzzing -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer"
-export RUSTC_WORKSPACE_WRAPPER=$PWD/tests/fuzz-rustc.sh
+# The packages and features of the build of tests/run.sh, which has compiled all dependencies.
+export RUSTC_WORKSPACE_WRAPPER=$PWD/tests/sanitizer-rustc.sh
 binaries=(--bin seeds)
 for target in "${targets[@]}"; do binaries+=(--bin "$target"); done
-cargo build --quiet --locked --profile fuzz --package miot-fuzz --features libfuzzer --target "$host" "${binaries[@]}"
-bin=$CARGO_TARGET_DIR/$host/fuzz
+cargo build --quiet --locked --workspace --features miot/broker,miot-fuzz/libfuzzer "${binaries[@]}"
+bin=${CARGO_TARGET_DIR:-target}/debug
+data=target/fuzz
 
 # Directory for files of the targets, removed at the end of this run, even after a failure.
 TMPDIR=$(mktemp -d /dev/shm/miot-fuzz.XXXXXX)
@@ -32,13 +30,13 @@ if [ -e "$seconds" ]; then
     "$bin/$chosen" "$seconds"
     exit
 fi
-"$bin/seeds" "$CARGO_TARGET_DIR/seeds"
+"$bin/seeds" "$data/seeds"
 # Runs one target from its seeds. Prints its output at the end, because several run in parallel.
 run_target() {
     local target=$1 seed=${MIOT_SEED:-$((RANDOM * 32768 + RANDOM))}
-    local corpus=$CARGO_TARGET_DIR/corpus/$target artifacts=$CARGO_TARGET_DIR/artifacts/$target/
+    local corpus=$data/corpus/$target artifacts=$data/artifacts/$target/
     mkdir -p "$corpus" "$artifacts"
-    if ! "$bin/$target" "$corpus" "$CARGO_TARGET_DIR/seeds/$target" -seed="$seed" -max_total_time="$seconds" \
+    if ! "$bin/$target" "$corpus" "$data/seeds/$target" -seed="$seed" -max_total_time="$seconds" \
         -max_len=16384 -len_control=20 -timeout=20 -rss_limit_mb=2048 -artifact_prefix="$artifacts" \
         -print_final_stats=1 > "$artifacts/log" 2>&1; then
         tail -n 60 "$artifacts/log"
@@ -49,5 +47,5 @@ run_target() {
         "$(grep -E 'stat::(number_of_executed_units|average_exec)|^#[0-9]+.*DONE' "$artifacts/log" | tr '\n' ' ')"
 }
 export -f run_target
-export bin seconds
+export bin data seconds
 printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I '{}' bash -c 'run_target {}'

@@ -32,9 +32,9 @@ if [ "$free" -lt 16 ] && [ ! -d target/debug ]; then
     echo "run.sh: $free GiB are free here, and build and tests need 16 GiB: tests may fail for lack of space" >&2
 fi
 
-# A build server builds everything once: incremental files cost time, and old targets cost disk
-# space.
-if [ "${CI:-}" = true ]; then export CARGO_INCREMENTAL=0; fi
+# A build server builds everything once: incremental files and line tables cost time, and old targets
+# cost disk space.
+if [ "${CI:-}" = true ]; then export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false; fi
 discard() { [ "${CI:-}" != true ] || rm -rf "$@"; }
 
 minutes=() name='' began=0 lints=() build=
@@ -99,13 +99,6 @@ if [ $# = 0 ]; then
     tests/loom.sh
     discard target/loom
 
-    step "hostile bytes, and steps of lanes beside their oracle: a short run of each fuzz target"
-    tests/fuzz.sh all 10
-
-    step "threads and memory under the compiler's sanitizers"
-    tests/sanitizers.sh
-    discard target/fuzz
-
     step "licences, bans, sources of the dependencies"
     if command -v cargo-deny > /dev/null; then
         cargo deny --all-features check bans licenses sources
@@ -123,6 +116,13 @@ build=
 export MIOT_TESTS_BUILT=1
 
 if [ $# = 0 ]; then
+    step "hostile bytes, and steps of lanes beside their oracle: a short run of each fuzz target"
+    tests/fuzz.sh all 10
+
+    step "threads and memory under the compiler's sanitizers"
+    tests/sanitizers.sh
+    discard target/sanitizer
+
     step "examples in the documentation"
     cargo test --workspace --features miot/broker --locked --quiet --doc
 fi

@@ -12,24 +12,21 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 chosen=${1:-all}
-# Every compiler has the sanitizers, behind a switch for unstable features. Both share one folder,
-# because build scripts and procedural macros are the same.
-export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target/fuzz
-
+# That of tests/run.sh.
+unset RUSTC_WORKSPACE_WRAPPER
 run_tests() {
-    cargo test --quiet --locked --profile fuzz --target x86_64-unknown-linux-gnu \
-        --package miot-tracer --package miot-log-client --lib --test segment "$@"
+    cargo test --quiet --locked --package miot-tracer --package miot-log-client --lib --test segment "$@"
 }
 
 if [ "$chosen" != address ]; then
     echo "sanitizers: thread"
-    RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
-        TSAN_OPTIONS="suppressions=$PWD/tests/tsan.txt" run_tests
+    # Dependencies as well: how threads synchronize in them must be seen.
+    RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target/sanitizer TSAN_OPTIONS="suppressions=$PWD/tests/tsan.txt" \
+        RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+        run_tests --profile sanitizer --target x86_64-unknown-linux-gnu
 fi
 
 if [ "$chosen" != thread ]; then
     echo "sanitizers: address"
-    # With the flags of tests/fuzz.sh, to reuse most of its build.
-    RUSTFLAGS="--cfg fuzzing -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer" \
-        run_tests --test delivery
+    RUSTC_WORKSPACE_WRAPPER=$PWD/tests/sanitizer-rustc.sh run_tests --test delivery
 fi

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod profile;
 mod units;
 
 use miot_tests::built::{built, root};
@@ -247,6 +248,13 @@ fn preloaded_programs_are_seen_from_outside(machine: &Machine) {
         machine.shell("cd /tmp; miot run -o run -- cat /etc/passwd > /dev/null; miot cat run --op read");
     assert!(run.contains("/etc/passwd"), "{run}");
     let asked = machine.shell("cd /tmp; miot query run \"SELECT path FROM io WHERE class = 'read'\"");
+    assert!(asked.contains("/etc/passwd"), "{asked}");
+    let asked = machine.shell(
+        "echo 'MIOT_WORKER_PLACES=/var/lib/traces' > /etc/miot/query-worker.env; cp -r /tmp/run /var/lib/traces
+        chmod -R a+rX /var/lib/traces; systemctl start miot-query-worker
+        miot query /var/lib/traces --workers 127.0.0.1:50050 \"SELECT path FROM io WHERE class = 'read'\"
+        systemctl stop miot-query-worker",
+    );
     assert!(asked.contains("/etc/passwd"), "{asked}");
 }
 

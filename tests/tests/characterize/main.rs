@@ -8,6 +8,7 @@ mod bandwidth;
 mod blocks;
 mod dimensions;
 mod known;
+mod many;
 mod ranks;
 mod sql;
 

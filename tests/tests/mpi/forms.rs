@@ -67,6 +67,17 @@ fn forms(mpi: Mpi, name: &str, word: &str, written: u64, read: u64) {
         let totals = &summary["totals"];
         Value::from(number(&totals["bytes_written"]) + number(&totals["bytes_read"]))
     });
+    let report = run(Command::new(&built().miot).args(["report", "--format", "json", "-o", "-"]).arg(&trace));
+    let report: Value = serde_json::from_str(&report.success().stdout).unwrap();
+    let counted: Value =
+        report["files"].as_array().unwrap().iter().filter(|row| row["layer"] == "mpi-io").cloned().collect();
+    for (table, rows) in [("summary", &report["summary"]["files"]), ("files", &counted)] {
+        let of_file = row(rows, "path", path);
+        let found = (number(&of_file["bytes_written"]), number(&of_file["bytes_read"]));
+        assert_eq!(found, (written, read), "{name}: {table} of the report: {of_file}");
+    }
+    assert_eq!(report["summary"]["totals"], summary["totals"]);
+    assert_eq!(report["bursts"]["total"]["bytes"], bursts["total"]["bytes"]);
     let layers = stat(&trace, &["--by", "layer"]);
     let asked = row(&layers, "layer", "mpi-io");
     assert_eq!(

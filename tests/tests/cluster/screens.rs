@@ -46,8 +46,8 @@ impl Screens {
             let of = |wanted: &dyn Fn(&&PrintedEvent) -> bool| {
                 rows.iter().filter(|row| row.node == node).filter(wanted).count()
             };
-            // One byte per write. Writes inside an fwrite are the bytes of the fwrite. An optimizing
-            // compiler makes fputc of it.
+            // One byte per write. Writes inside an fwrite are the bytes of the fwrite. An
+            // optimizing compiler makes fputc of it.
             let written = of(&|row| ["pwrite", "fwrite", "fputc"].contains(&row.op.as_str()));
             let cell = format!("#rows tr[data-name={node}] [data-column=bytes_written]");
             self.browser.shows(&format!("document.querySelector('{cell}')?.dataset.value === '{written}'"));

@@ -116,7 +116,7 @@ fn address(worker: &str) -> anyhow::Result<Url> {
             && !worker.contains(['/', '@', '?', '#'])
     };
     url.filter(is_address)
-        .ok_or_else(|| anyhow::anyhow!("--workers: `{worker}` is not HOST:PORT, such as node1:50050"))
+        .ok_or_else(|| anyhow::anyhow!("--workers: `{worker}` is not HOST:PORT, such as node1:4750"))
 }
 
 /// Returns `HOST:PORT` of a worker.
@@ -142,10 +142,10 @@ mod tests {
 
     #[test]
     fn workers_are_hosts_with_ports() {
-        for worker in ["node1:50050", "10.0.0.1:80", "[::1]:50050"] {
+        for worker in ["node1:4750", "10.0.0.1:80", "[::1]:4750"] {
             assert_eq!(named(&address(worker).unwrap()), worker);
         }
-        for wrong in ["node1", "", "node1:x", "http://node1:50050", "node1:50050/x", "a b:1", "u@a:1"] {
+        for wrong in ["node1", "", "node1:x", "http://node1:4750", "node1:4750/x", "a b:1", "u@a:1"] {
             assert!(address(wrong).is_err(), "{wrong}");
         }
     }

@@ -252,8 +252,8 @@ fn preloaded_programs_are_seen_from_outside(machine: &Machine) {
     let asked = machine.shell(
         "echo 'MIOT_WORKER_PLACES=/var/lib/traces' > /etc/miot/query-worker.env; cp -r /tmp/run /var/lib/traces
         chmod -R a+rX /var/lib/traces; systemctl start miot-query-worker
-        miot query /var/lib/traces --workers 127.0.0.1:50050 \"SELECT path FROM io WHERE class = 'read'\"
-        systemctl stop miot-query-worker",
+        miot query /var/lib/traces --workers 127.0.0.1:4750 \"SELECT path FROM io WHERE class = 'read'\"
+        systemctl stop miot-query-worker; rm -r /etc/miot/query-worker.env /var/lib/traces",
     );
     assert!(asked.contains("/etc/passwd"), "{asked}");
 }

@@ -336,8 +336,9 @@ fn disabled_layer_sets_nothing_up() {
 #[test]
 fn lane_that_cannot_be_allocated_does_no_harm() {
     let dir = node(|settings| (settings.process_bytes, settings.lane_slots) = (0, 1 << 20));
-    // 64 MiB of slots and a file size limit make the allocation fail, as a full tmpfs does.
-    let status = Command::new("/bin/sh")
+    // 64 MiB of slots and a file size limit make the allocation fail, as a full tmpfs does. The
+    // limit is also that of standard output if that is a file: hence a pipe.
+    let output = Command::new("/bin/sh")
         .arg("-c")
         .arg("ulimit -f 1000; trap '' XFSZ; exec \"$@\"")
         .arg("sh")
@@ -345,9 +346,9 @@ fn lane_that_cannot_be_allocated_does_no_harm() {
         .args(["--exact", "scenarios"])
         .env(control::DIR_ENV, dir.path())
         .env(SCENARIO, "no-memory")
-        .status()
+        .output()
         .unwrap();
-    assert!(status.success());
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]

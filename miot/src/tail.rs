@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 use clap::Args;
 use miot_proto::wire::{Message, Role};
 use miot_trace_events::{Format, RowPrinter};
-use miot_trace_store::follow;
+use miot_trace_store::{arrow_stream, follow};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::process::ExitCode;
@@ -159,7 +159,7 @@ fn remote(
     loop {
         match receive(&mut *stream)? {
             Message::Rows { arrow } => {
-                for batch in arrow_ipc::reader::StreamReader::try_new(arrow.as_slice(), None)? {
+                for batch in arrow_stream::read(&arrow)? {
                     printer.print(&batch?, u64::MAX, &matcher.rows())?;
                 }
                 printer.flush()?;

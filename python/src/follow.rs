@@ -7,7 +7,7 @@ use miot_proto::wire::{Message, Role};
 use miot_trace_events::EventColumns;
 use miot_trace_results::server::{Certificates, Connection, connect, receive, send};
 use miot_trace_results::{Error, EventFilter, Matcher};
-use miot_trace_store::{UnreadLog, follow};
+use miot_trace_store::{UnreadLog, arrow_stream, follow};
 use pyo3::prelude::*;
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
@@ -227,7 +227,7 @@ fn pass_on(
             return false;
         }
     };
-    let batches = match arrow_ipc::reader::StreamReader::try_new(arrow.as_slice(), None) {
+    let batches = match arrow_stream::read(&arrow) {
         Ok(batches) => batches,
         Err(error) => {
             let _ = to.send(Err(error.into()));

@@ -1,6 +1,5 @@
 //! Events of the live part and of damaged parts, read by the trace store.
 
-use crate::convert;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -39,9 +38,8 @@ impl PartitionStream for Live {
         builder.spawn_blocking(move || {
             let external = |error| DataFusionError::External(Box::new(error));
             for batch in reader.scan(&select).map_err(external)? {
-                let batch = batch.map_err(external).and_then(|batch| convert::batch(&batch));
                 // The receiver was dropped.
-                if to.blocking_send(batch).is_err() {
+                if to.blocking_send(batch.map_err(external)).is_err() {
                     break;
                 }
             }

@@ -6,7 +6,7 @@
 //! | `session` | runs SQL: limits, and the state of the traces at the start of a statement |
 //! | `catalog`, `views` | names available in SQL |
 //! | `trace` | reading of rows: sealed parts by the query engine, the rest by the trace store |
-//! | `live`, `convert` | rows of the trace store, in the query engine's version of Arrow |
+//! | `live` | rows that the trace store reads |
 //! | `output` | results in the requested format |
 //! | `statement` | running statements, and notes besides their rows |
 //! | `explain` | explanations of errors in queries |
@@ -18,7 +18,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod catalog;
-mod convert;
 mod explain;
 mod live;
 mod output;

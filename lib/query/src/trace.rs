@@ -7,13 +7,11 @@ mod local;
 pub(crate) mod remote;
 mod sealed;
 
-use crate::convert;
 use anyhow::Context as _;
-use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
 use datafusion::error::Result;
 use datafusion::prelude::SessionContext;
-use miot_trace_store::{MissingParts, Table};
+use miot_trace_store::{MissingParts, Table, schema};
 use object_store::path::Path as Key;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -164,7 +162,7 @@ impl Trace {
         context: &SessionContext,
         table: Table,
     ) -> Result<Vec<Arc<dyn TableProvider>>> {
-        let columns: SchemaRef = convert::columns(table)?;
+        let columns = schema::of(table);
         match &self.place {
             TraceLocation::Local(local) => local.rows(context, table, columns).await,
             #[cfg(feature = "remote")]

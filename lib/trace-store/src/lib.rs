@@ -37,6 +37,7 @@
 //! | [`ids`], `id_map` | the partition in an id; maps and sets of ids |
 //! | `layout`, `manifest` | names of files; the file that identifies a trace |
 //! | [`live`] | one Arrow IPC stream: appending, truncating a torn tail, reading |
+//! | [`arrow_stream`] | Arrow IPC streams from outside |
 //! | `seal`, `sealer` | conversion of a live part to Parquet; the thread that does it |
 //! | `event_file` | the Parquet file of events, page by page |
 //! | `ledger` | row counts, apart from the rows, to detect lost rows |
@@ -57,6 +58,7 @@
 //! | `checksum`, `parquet_file` | checksums of sealed files; opening and reading them |
 //! | [`fsck`], [`repair`], `quarantine` | check of a directory; its repair; the folder of damaged files |
 
+pub mod arrow_stream;
 mod carried;
 mod checksum;
 pub mod clocks;

@@ -47,7 +47,7 @@ use std::path::{Path, PathBuf};
 /// Tag before the checksum.
 const CHECK_TAG: [u8; 4] = *b"MCRC";
 /// First four bytes of a message.
-const CONTINUATION: [u8; 4] = [0xff; 4];
+pub(crate) const CONTINUATION: [u8; 4] = [0xff; 4];
 /// Bytes before the flatbuffer: continuation and size.
 const PREFIX: usize = 8;
 /// Bytes of tag and checksum.

@@ -6,7 +6,7 @@ use crate::layout::Layout;
 use crate::schema::{self, Table};
 use crate::unread_log::OnDamage;
 use arrow_array::RecordBatch;
-use arrow_schema::{FieldRef, Schema};
+use arrow_schema::Schema;
 use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -61,24 +61,18 @@ pub(crate) fn open(table: Table, path: &Path) -> Result<ParquetRecordBatchReader
 fn metadata(table: Table, path: &Path, file: &File) -> Result<ArrowReaderMetadata, Error> {
     let bytes = file.metadata().map_err(Error::io("read the size of", path))?.len();
     let not_whole = |e: ParquetError| Error::damaged(path, format!("not a whole Parquet file ({e})"));
-    let found = ArrowReaderMetadata::load(file, ArrowReaderOptions::new()).map_err(not_whole)?;
+    // Not the Arrow schema that the file has beside its columns: the conversion of a damaged one
+    // panics.
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let found = ArrowReaderMetadata::load(file, options).map_err(not_whole)?;
     if !columns_are_within(found.metadata(), bytes) {
         return Err(Error::damaged(path, "a column is outside of the file"));
     }
-    let columns = found.schema().fields();
-    if !schema::fits(table, columns) {
+    let columns = schema::with_names(table, found.schema().fields());
+    if !schema::fits(table, &columns) {
         return Err(Error::damaged(path, format!("it does not have the columns of table {table}")));
     }
-    if schema::is_present(table, columns) {
-        return Ok(found);
-    }
-    // A file of an earlier version. Names are read with the keys of this one, because there may be
-    // more than its own keys can count; `Batches` converts the other columns.
-    let name = |(found, now): (&FieldRef, &FieldRef)| {
-        Arc::clone(if schema::is_name(found.data_type()) { now } else { found })
-    };
-    let now = columns.iter().zip(schema::of(table).fields()).map(name).collect::<Vec<_>>();
-    let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(now)));
+    let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(columns)));
     ArrowReaderMetadata::try_new(Arc::clone(found.metadata()), options).map_err(not_whole)
 }
 

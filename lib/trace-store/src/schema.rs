@@ -484,6 +484,20 @@ pub(crate) fn fits(table: Table, found: &Fields) -> bool {
         })
 }
 
+/// Returns the columns of a Parquet file, which has strings in columns of names, as they are read:
+/// with the keys of this version, because there may be more names than the keys of the version that
+/// wrote the file can count.
+pub(crate) fn with_names(table: Table, found: &Fields) -> Fields {
+    let all = of(table);
+    let column = |(at, found): (usize, &FieldRef)| match all.fields().get(at) {
+        Some(now) if is_name(now.data_type()) && *found.data_type() == Utf8 => {
+            Arc::new(found.as_ref().clone().with_data_type(now.data_type().clone()))
+        }
+        _ => Arc::clone(found),
+    };
+    found.iter().enumerate().map(column).collect()
+}
+
 /// Returns true if the columns are those of this version, so that [`complete`] changes nothing.
 pub(crate) fn is_present(table: Table, found: &Fields) -> bool {
     let all = of(table);

@@ -15,7 +15,7 @@ use miot_proto::wire::{Message, Role};
 use miot_trace_events::RowPrinter;
 use miot_trace_store::schema::column;
 use miot_trace_store::set::{SetState, merge_rows};
-use miot_trace_store::{final_time, follow};
+use miot_trace_store::{arrow_stream, final_time, follow};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -141,7 +141,7 @@ fn follow_server(
             loop {
                 let event = match receive(&mut *stream)? {
                     Message::Rows { arrow } => {
-                        let reader = arrow_ipc::reader::StreamReader::try_new(arrow.as_slice(), None)?;
+                        let reader = arrow_stream::read(&arrow)?;
                         let batches = reader.collect::<Result<Vec<_>, _>>()?;
                         latest = batches.iter().filter_map(last_time).max().max(latest);
                         Event::Rows(batches)

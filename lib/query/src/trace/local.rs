@@ -1,7 +1,7 @@
 //! A trace directory of this machine, which may be open for writing.
 
 use crate::live::Live;
-use crate::{convert, trace::sealed};
+use crate::trace::sealed;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
 use datafusion::catalog::streaming::StreamingTable;
@@ -73,8 +73,7 @@ impl Local {
 
     async fn side(&self, table: Table, columns: SchemaRef) -> Result<Arc<dyn TableProvider>> {
         let rows = self.blocking(move |reader| reader.table(table)).await?;
-        let rows: Result<Vec<_>> = rows.iter().map(convert::batch).collect();
-        Ok(Arc::new(MemTable::try_new(columns, vec![rows?])?))
+        Ok(Arc::new(MemTable::try_new(columns, vec![rows])?))
     }
 
     async fn blocking<T: Send + 'static>(

@@ -465,7 +465,7 @@ impl Chunk {
         for page in &self.page_infos {
             let (least, greatest) = page.range.unwrap_or_default();
             let bytes = |value: u64| value.to_le_bytes().to_vec();
-            index.append(page.range.is_none(), bytes(least), bytes(greatest), 0, None);
+            index.append(page.range.is_none(), bytes(least), bytes(greatest), 0);
         }
         index.set_boundary_order(BoundaryOrder::ASCENDING);
         Ok(index)

@@ -1,6 +1,7 @@
 //! Reader of a live stream, message by message, also while the stream grows.
 
 use super::{ALIGNMENT, CHECK, CHECK_TAG, CONTINUATION, PREFIX};
+use crate::arrow_stream;
 use crate::error::Error;
 use crate::schema::{self, Table};
 use arrow_array::{ArrayRef, RecordBatch};
@@ -328,10 +329,9 @@ impl LiveReader {
         let kind = message.header_type();
         if kind == MessageHeader::Schema {
             let found = message.header_as_schema().ok_or_else(|| damaged("an empty schema"))?;
-            let found = arrow_ipc::convert::try_fb_to_schema(found).map_err(arrow)?;
-            if self.schema.is_some() || !schema::fits(self.table, found.fields()) {
-                return Err(damaged(&format!("not the columns of table {}", self.table)));
-            }
+            let found = arrow_stream::schema(found)
+                .filter(|found| self.schema.is_none() && schema::fits(self.table, found.fields()))
+                .ok_or_else(|| damaged(&format!("not the columns of table {}", self.table)))?;
             self.schema = Some(found.into());
             return Ok(None);
         }

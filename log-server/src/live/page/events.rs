@@ -10,7 +10,6 @@ use crate::store::input::{InputKind, ReaderInput};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt32Type};
 use arrow_array::{Array as _, PrimitiveArray, RecordBatch};
-use arrow_ipc::reader::StreamReader;
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -19,6 +18,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_core::Stream;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, frame_header};
+use miot_trace_store::arrow_stream;
 use miot_trace_store::schema::column;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -172,7 +172,7 @@ fn decode_frame(frame: &[u8]) -> Vec<RecordBatch> {
         let (header, payload) = frame.split_first_chunk::<FRAME_HEADER>()?;
         let (_, crc) = frame_header(*header, MAX_FRAME).ok()?;
         let Message::Rows { arrow } = Message::from_payload(payload, crc).ok()? else { return None };
-        StreamReader::try_new(arrow.as_slice(), None).ok()?.collect::<Result<Vec<_>, _>>().ok()
+        arrow_stream::read(&arrow).ok()?.collect::<Result<Vec<_>, _>>().ok()
     };
     read().unwrap_or_default()
 }

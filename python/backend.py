@@ -4,7 +4,8 @@ A wheel brings the module, the programs and the hooks. maturin builds the module
 the rest with cargo and puts it where maturin collects the files of ``scripts`` and ``data``.
 
 ``MIOT_WHEEL_GLIBC=2.28`` builds a wheel for all machines with this version of glibc or a later one
-(``manylinux_2_28``), with zig as C compiler and linker. Without it the wheel is for this machine.
+(``manylinux_2_28``): the compiler of this machine links against zig's stubs of that glibc. Without it
+the wheel is for this machine.
 ``MIOT_WHEEL_PROFILE`` is the profile of cargo, by default ``dist``.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import io
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,8 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 STAGE = ROOT / "target/wheel/miot.data"
 PROGRAMS = {"miot": "miot", "miot-query": "miot-query", "log-client": "miot-log-client", "log-server": "miot-log-server"}
 HOOKS = {"libmiot_posix.so": "miot-hook-posix", "libmiot_mpi.so": "miot-hook-mpi"}
-#: zig's linker does not know the options of the hooks. They are linked by the compiler of this
-#: machine against zig's stubs of these libraries, which have the symbols of the old glibc.
+#: zig makes stubs of these libraries, which have the symbols of the old glibc, and the files with which
+#: a program for it starts.
 STUBS = {"libc.so.6": "", "libm.so.6": "m", "libpthread.so.0": "pthread", "libdl.so.2": "dl", "librt.so.1": "rt", "libutil.so.1": "util", "libld.so.2": "ld"}
 
 
@@ -51,6 +53,8 @@ def _environment() -> dict[str, str]:
     environment = dict(os.environ)
     # Other profiles keep the names of functions, which are a fifth of the programs.
     environment.setdefault(f"CARGO_PROFILE_{_profile().upper().replace('-', '_')}_STRIP", "symbols")
+    if _glibc() is not None:
+        environment[f"CARGO_TARGET_{_target().upper().replace('-', '_')}_LINKER"] = str(_linker())
     return environment
 
 
@@ -66,7 +70,7 @@ def _packages(names) -> list[str]:
 def _stubs() -> Path:
     """Returns a folder with zig's stubs of glibc."""
     folder = _target_dir() / f"glibc-{_glibc()}"
-    if (folder / "libc.so").exists():
+    if (folder / "libc.so").exists() and (folder / "Scrt1.o").exists():
         return folder
     with tempfile.TemporaryDirectory() as scratch:
         # In an empty cache there is one of each.
@@ -74,8 +78,9 @@ def _stubs() -> Path:
         # `stat` is in the static part of an old glibc.
         source.write_text("#include <sys/stat.h>\nint main(int n, char **p) { struct stat s; return stat(p[0], &s); }\n")
         target = f"{platform.machine()}-linux-gnu.{_glibc()}"
-        command = [sys.executable, "-m", "ziglang", "cc", "-target", target, str(source), "-o", f"{scratch}/main"]
-        _run(command, ZIG_GLOBAL_CACHE_DIR=f"{scratch}/cache", ZIG_LOCAL_CACHE_DIR=f"{scratch}/cache")
+        command = [sys.executable, "-m", "ziglang", "cc", "-target", target, str(source), "-pie", "-o", f"{scratch}/main"]
+        caches = {f"ZIG_{kind}_CACHE_DIR": f"{scratch}/cache" for kind in ("GLOBAL", "LOCAL")}
+        subprocess.run(command, check=True, env={**os.environ, **caches})
 
         def made(name: str) -> Path:
             found = list(Path(scratch).glob(f"cache/o/*/{name}"))
@@ -89,10 +94,31 @@ def _stubs() -> Path:
             if short:
                 (folder / f"lib{short}.so").unlink(missing_ok=True)
                 (folder / f"lib{short}.so").symlink_to(name)
-        shutil.copy(made("libc_nonshared.a"), folder)
+        for name in ("libc_nonshared.a", "Scrt1.o"):
+            shutil.copy(made(name), folder)
         # As glibc's own libc.so.
         (folder / "libc.so").write_text("GROUP ( libc.so.6 libc_nonshared.a libld.so.2 )\n")
     return folder
+
+
+#: Programs are linked with identical functions once, if the linker is lld: generic code is compiled in
+#: each crate that uses it. Not the hooks, whose functions must have addresses of their own.
+#: The libraries of this machine need its own glibc, which is not there when they are linked.
+LINKER = """#!/bin/sh
+case " $* " in
+*" -shared "*) ;;
+*" -fuse-ld=lld "*) set -- "$@" -Wl,--icf=all ;;
+esac
+exec cc -B{stubs}/ -L{stubs} -Wl,--allow-shlib-undefined "$@"
+"""
+
+
+def _linker() -> Path:
+    """Returns a program that links for the old glibc. In programs it fails at any symbol that this lacks."""
+    path = _stubs() / "linker"
+    path.write_text(LINKER.format(stubs=shlex.quote(str(path.parent))))
+    path.chmod(0o755)
+    return path
 
 
 def _build_programs() -> None:
@@ -101,23 +127,20 @@ def _build_programs() -> None:
     shutil.rmtree(STAGE, ignore_errors=True)
     # As rustc names it.
     folder = "debug" if _profile() == "dev" else _profile()
-    if _glibc() is None:
-        _run(["cargo", "build", *profile, *_packages([*PROGRAMS.values(), *HOOKS.values()])])
-        programs = hooks = _target_dir() / folder
-    else:
-        target = f"{_target()}.{_glibc()}"
-        _run(["cargo-zigbuild", "zigbuild", *profile, "--target", target, *_packages(PROGRAMS.values())])
-        programs = _target_dir() / _target() / folder
-        # The linker fails at any symbol that the old glibc does not have.
-        flags = f"-C link-arg=-L{_stubs()} -C link-arg=-Wl,-z,defs"
-        separate = _target_dir() / "wheel-hooks"
-        build = ["cargo", "build", *profile, "--target", _target(), *_packages(HOOKS.values())]
-        _run(build, RUSTFLAGS=flags, CARGO_TARGET_DIR=str(separate))
-        hooks = separate / _target() / folder
+    built = _target_dir() / folder
+    if _glibc() is not None:
+        profile += ["--target", _target()]
+        built = _target_dir() / _target() / folder
+    # The workers of queries run on servers, which have packages.
+    query = ["--no-default-features", "--features", "engine,remote"]
+    _run(["cargo", "build", *profile, *query, "-p", "miot-query"])
+    _run(["cargo", "build", *profile, *_packages(set(PROGRAMS.values()) - {"miot-query"})])
+    # A library may lack symbols; a hook must not.
+    _run(["cargo", "build", *profile, *_packages(HOOKS.values())], RUSTFLAGS="-C link-arg=-Wl,-z,defs")
     for name in PROGRAMS:
-        _stage(programs / name, STAGE / "scripts" / name)
+        _stage(built / name, STAGE / "scripts" / name)
     for name in HOOKS:
-        _stage(hooks / name, STAGE / "data/lib/miot" / name)
+        _stage(built / name, STAGE / "data/lib/miot" / name)
 
 
 def _stage(source: Path, to: Path) -> None:
@@ -128,15 +151,12 @@ def _stage(source: Path, to: Path) -> None:
 
 def _maturin(hook, *arguments):
     """Calls a hook of maturin with the options of this build."""
-    words = ["--profile", _profile()]
+    words = ["--profile", _profile(), "--compression-level", "9"]
     if _glibc() is None:
         # The programs are linked with the glibc of this machine, which maturin does not check.
         words += ["--compatibility", "linux"]
     else:
-        # Not the folder of the programs: maturin calls zig by other names than cargo-zigbuild, so
-        # that each would build C code, and what depends on it, again after the other.
-        os.environ["CARGO_TARGET_DIR"] = str(_target_dir() / "wheel-module")
-        words += ["--zig", "--target", _target(), "--compatibility", f"manylinux_{_glibc().replace('.', '_')}"]
+        words += ["--target", _target(), "--compatibility", f"manylinux_{_glibc().replace('.', '_')}"]
     os.environ["MATURIN_PEP517_ARGS"] = " ".join(words)
     os.environ.update(_environment())
     os.chdir(ROOT)
@@ -144,7 +164,7 @@ def _maturin(hook, *arguments):
 
 
 def get_requires_for_build_wheel(config_settings=None) -> list[str]:
-    return [] if _glibc() is None else ["ziglang>=0.14", "cargo-zigbuild>=0.20"]
+    return [] if _glibc() is None else ["ziglang>=0.14"]
 
 
 def get_requires_for_build_editable(config_settings=None) -> list[str]:

@@ -3,7 +3,7 @@
 //! The first byte selects the table, the prefix (nothing, the schema, or the schema and a batch),
 //! and whether the rest gets the frame and checksum of a message. For all further bytes, the
 //! complete messages of the prefix are read, reading ends, and reader and writer agree on the end
-//! of the valid part.
+//! of the valid part. The same bytes are decoded as a stream from a log-server.
 
 use crate::Seed;
 use crate::input::Input;

@@ -160,7 +160,7 @@ fn remote(
         match receive(&mut *stream)? {
             Message::Rows { arrow } => {
                 for batch in arrow_stream::read(&arrow)? {
-                    printer.print(&batch?, u64::MAX, &matcher.rows())?;
+                    printer.print(&batch, u64::MAX, &matcher.rows())?;
                 }
                 printer.flush()?;
             }

@@ -234,11 +234,5 @@ fn pass_on(
             return false;
         }
     };
-    for batch in batches {
-        let is_good = batch.is_ok();
-        if to.send(batch.map_err(Error::from)).is_err() || !is_good {
-            return false;
-        }
-    }
-    true
+    batches.into_iter().all(|batch| to.send(Ok(batch)).is_ok())
 }

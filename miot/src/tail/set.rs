@@ -141,8 +141,7 @@ fn follow_server(
             loop {
                 let event = match receive(&mut *stream)? {
                     Message::Rows { arrow } => {
-                        let reader = arrow_stream::read(&arrow)?;
-                        let batches = reader.collect::<Result<Vec<_>, _>>()?;
+                        let batches = arrow_stream::read(&arrow)?;
                         latest = batches.iter().filter_map(last_time).max().max(latest);
                         Event::Rows(batches)
                     }

@@ -1,15 +1,12 @@
 //! Reader of a live stream, message by message, also while the stream grows.
 
 use super::{ALIGNMENT, CHECK, CHECK_TAG, CONTINUATION, PREFIX};
-use crate::arrow_stream;
+use crate::arrow_stream::MessageDecoder;
 use crate::error::Error;
 use crate::schema::{self, Table};
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_buffer::{Buffer, MutableBuffer};
-use arrow_ipc::reader::{read_dictionary, read_record_batch};
 use arrow_ipc::{Message, MessageHeader};
-use arrow_schema::{ArrowError, SchemaRef};
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -40,8 +37,7 @@ pub struct LiveReader {
     limit: u64,
     position: u64,
     stop: StopReason,
-    schema: Option<SchemaRef>,
-    dictionaries: HashMap<i64, ArrayRef>,
+    decoder: MessageDecoder,
 }
 
 impl std::fmt::Debug for LiveReader {
@@ -88,8 +84,7 @@ impl LiveReader {
             limit: u64::MAX,
             position: 0,
             stop: StopReason::End,
-            schema: None,
-            dictionaries: HashMap::new(),
+            decoder: MessageDecoder::default(),
         }))
     }
 
@@ -123,8 +118,7 @@ impl LiveReader {
             limit: self.limit,
             position: 0,
             stop: StopReason::End,
-            schema: None,
-            dictionaries: HashMap::new(),
+            decoder: MessageDecoder::default(),
         }
     }
 
@@ -164,7 +158,7 @@ impl LiveReader {
     /// Returns true if the stream has fewer columns, or narrower keys of names, than the table in
     /// this version.
     pub(crate) fn is_of_earlier_version(&self) -> bool {
-        self.schema.as_ref().is_some_and(|found| !schema::is_present(self.table, found.fields()))
+        self.decoder.columns().is_some_and(|found| !schema::is_present(self.table, found))
     }
 
     /// Returns the next batch, or `None` if there is no further whole message (see
@@ -321,39 +315,12 @@ impl LiveReader {
 
     /// Decodes a message; `None` for a schema or a dictionary.
     fn decode(&mut self, whole: &RawMessage) -> Result<Option<RecordBatch>, Error> {
-        let damaged =
-            |reason: &str| Error::damaged(&self.path, format!("at byte {}: {reason}", self.position));
-        let arrow = |e: ArrowError| damaged(&e.to_string());
-        let message: Message<'_> =
-            arrow_ipc::root_as_message(&whole.meta).map_err(|e| damaged(&e.to_string()))?;
-        let kind = message.header_type();
-        if kind == MessageHeader::Schema {
-            let found = message.header_as_schema().ok_or_else(|| damaged("an empty schema"))?;
-            let found = arrow_stream::schema(found)
-                .filter(|found| self.schema.is_none() && schema::fits(self.table, found.fields()))
-                .ok_or_else(|| damaged(&format!("not the columns of table {}", self.table)))?;
-            self.schema = Some(found.into());
-            return Ok(None);
-        }
-        let schema = self.schema.clone().ok_or_else(|| damaged("rows before the schema"))?;
-        let version = message.version();
-        match kind {
-            MessageHeader::DictionaryBatch => {
-                let batch =
-                    message.header_as_dictionary_batch().ok_or_else(|| damaged("an empty dictionary"))?;
-                read_dictionary(&whole.body, batch, &schema, &mut self.dictionaries, &version)
-                    .map_err(|e| Error::damaged(&self.path, e))?;
-                Ok(None)
-            }
-            MessageHeader::RecordBatch => {
-                let batch = message.header_as_record_batch().ok_or_else(|| damaged("an empty batch"))?;
-                let batch = read_record_batch(&whole.body, batch, schema, &self.dictionaries, None, &version)
-                    .map_err(arrow)?;
-                // The schema of the table, so that batches of all parts share it.
-                schema::complete(self.table, batch).map(Some).map_err(arrow)
-            }
-            other => Err(damaged(&format!("a message of type {other:?}"))),
-        }
+        let decoded = self.decoder.decode(&whole.meta, &whole.body, |found| schema::fits(self.table, found));
+        // The schema of the table, so that batches of all parts share it.
+        let complete =
+            |batch: Option<RecordBatch>| batch.map(|batch| schema::complete(self.table, batch)).transpose();
+        let damaged = |error| Error::damaged(&self.path, format!("at byte {}: {error}", self.position));
+        decoded.and_then(complete).map_err(damaged)
     }
 }
 

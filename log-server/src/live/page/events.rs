@@ -172,7 +172,7 @@ fn decode_frame(frame: &[u8]) -> Vec<RecordBatch> {
         let (header, payload) = frame.split_first_chunk::<FRAME_HEADER>()?;
         let (_, crc) = frame_header(*header, MAX_FRAME).ok()?;
         let Message::Rows { arrow } = Message::from_payload(payload, crc).ok()? else { return None };
-        arrow_stream::read(&arrow).ok()?.collect::<Result<Vec<_>, _>>().ok()
+        arrow_stream::read(&arrow).ok()
     };
     read().unwrap_or_default()
 }

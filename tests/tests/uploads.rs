@@ -129,6 +129,46 @@ print(pyarrow.dataset.dataset(sys.argv[1] + '/events', filesystem=s3).count_rows
     }
 }
 
+/// Azurite is Microsoft's own emulator, and rclone reads what it holds.
+#[test]
+fn parts_arrive_whole_in_azure_blob_storage() {
+    const ACCOUNT: &str = "account";
+    const KEY: &str = "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0";
+    let place = fresh("uploads-azure");
+    let trace = place.join("trace");
+    parts(&trace, &[600_000, 10]);
+    let port = free_port();
+    let mut azurite = Command::new(root().join("target/test-azurite/node_modules/.bin/azurite-blob"));
+    azurite.args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string(), "--location"]).arg(&place);
+    azurite.args(["--silent", "--disableTelemetry", "--skipApiVersionCheck"]);
+    let _azurite = Background::start(azurite.env("AZURITE_ACCOUNTS", format!("{ACCOUNT}:{KEY}")));
+    let endpoint = format!("http://127.0.0.1:{port}/{ACCOUNT}");
+    let rclone = |words: &[&str]| {
+        let mut command = Command::new(tool("test-stores", "rclone"));
+        command.args(["--config", "/dev/null", "--azureblob-account", ACCOUNT, "--azureblob-key", KEY]);
+        run(command.args(["--azureblob-endpoint", &endpoint]).args(words))
+    };
+    until("the container exists", || rclone(&["mkdir", ":azureblob:traces"]).status.success());
+    let environment = [
+        ("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT),
+        ("AZURE_STORAGE_ACCOUNT_KEY", KEY),
+        ("AZURE_ENDPOINT", &endpoint),
+        ("AZURE_ALLOW_HTTP", "true"),
+    ];
+    for copied in ["2 parts copied", "0 parts copied"] {
+        let mut upload = Command::new(program("miot-uploader"));
+        upload.arg("--once").arg("--trace").arg(&trace).args(["--store", "az://traces/a site"]);
+        let ended = run(upload.envs(environment)).success();
+        assert!(ended.stderr.contains(copied), "{}", ended.stderr);
+    }
+    let copy = place.join("copy");
+    let _ = rclone(&["copy", ":azureblob:traces/a site", copy.to_str().unwrap()]).success();
+    assert!(files(&copy) == files(&trace), "an object differs from its file");
+    let mut query = Command::new(program("miot-query"));
+    query.args(["az://traces/a%20site", "SELECT count(*) AS n FROM events", "--format", "csv"]);
+    assert_eq!(run(query.envs(environment)).success().stdout, "n\n600010\n");
+}
+
 #[test]
 fn refused_uploads_are_explained() {
     let place = fresh("uploads-refused");

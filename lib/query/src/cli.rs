@@ -16,8 +16,8 @@ const LEAST_MEMORY: usize = 16 << 20;
     after_help = "Examples:\n  miot query miot-trace 'SELECT op, count(*) FROM events GROUP BY op'\n  miot query miot-trace                                 interactive shell\n  miot query miot-trace < report.sql                    several statements\n  miot query -t mon -t tue 'SELECT trace, sum(bytes) FROM io GROUP BY trace'\n  miot query miot-trace 'SELECT * FROM io' --format parquet -o io.parquet\n  miot query s3://traces/mon 'SELECT * FROM job_stats'  sealed parts only\n  miot query s3://traces/mon --copy mon                 a copy, for all other commands\n  miot query s3://traces/mon --workers a:4750,b:4750 'SELECT * FROM file_stats'\n\nTables: events processes threads files losses clocks devices\nViews:  io file_stats job_stats paths\n\nExit codes: 0 success, 1 the trace or the query failed, 2 wrong usage, or invalid SQL, 4 the result lacks data that is damaged or missing in the trace (it is named on standard error)."
 )]
 pub struct Options {
-    /// The trace: a directory, file://, s3://bucket/prefix, or http(s):// of a server that can list
-    /// folders (WebDAV). With --trace, the SQL
+    /// The trace: a directory, file://, s3://bucket/prefix, also gs:// and az://, or http(s)://
+    /// of a server that can list folders (WebDAV). With --trace, the SQL
     #[arg(value_name = "TRACE", allow_hyphen_values = true)]
     pub first: Option<String>,
     /// Statements, separated by semicolons; - or nothing: from standard input, on a terminal
@@ -91,7 +91,7 @@ pub struct Limits {
     after_help = "A worker reads only what is below its places, and writes nothing. Credentials of an object store come from its own\nenvironment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT, AWS_ALLOW_HTTP ...\n\nWithout TLS it serves its own machine only, unless --allow-insecure is given. With TLS it has the certificate of a\nserver, serves readers and operators, and is a reader for other workers (--reader-certificate). SIGHUP reloads the files.\n\nExamples:\n  miot query worker s3://traces                                   one machine, for a try\n  miot query worker --listen 127.0.0.1:4751 s3://traces          another worker there\n  miot query worker --listen 0.0.0.0:4750 /cluster/traces --tls-certificate server.pem --tls-key server.key\\\n      --tls-authority authority.pem --reader-certificate reader.pem --reader-key reader.key\n\nExit codes: 0 stopped, 1 failed, 2 wrong options."
 )]
 pub struct WorkerOptions {
-    /// Where traces are: s3://BUCKET/PREFIX, http(s)://HOST/PREFIX, or a directory
+    /// Where traces are: s3://BUCKET/PREFIX (gs://, az://), http(s)://HOST/PREFIX, or a directory
     #[arg(value_name = "PLACE", required = true, env = "MIOT_WORKER_PLACES", value_delimiter = ' ')]
     pub places: Vec<String>,
     /// Address on which queries are accepted

@@ -52,12 +52,14 @@ impl Location {
                 Ok(dir) => Ok(Location::Dir(dir)),
                 Err(()) => anyhow::bail!("{text} is not a directory of this machine: use file:///DIR"),
             },
-            "s3" | "http" | "https" if cfg!(feature = "remote") => Ok(Location::Remote(url)),
-            "s3" | "http" | "https" => {
+            "s3" | "gs" | "az" | "http" | "https" if cfg!(feature = "remote") => Ok(Location::Remote(url)),
+            "s3" | "gs" | "az" | "http" | "https" => {
                 anyhow::bail!("this miot-query was built without the feature `remote`, which {text} requires")
             }
             other => {
-                anyhow::bail!("{text}: {other}:// is not supported; file://, s3://, http:// and https:// are")
+                anyhow::bail!(
+                    "{text}: {other}:// is not supported; file://, s3://, gs://, az://, http:// and https:// are"
+                )
             }
         }
     }
@@ -109,7 +111,9 @@ pub(crate) async fn copy(location: &Location, to: &Path) -> anyhow::Result<Optio
     match location {
         #[cfg(feature = "remote")]
         Location::Remote(url) => Ok(copy::copy(url, to).await?.message()),
-        _ => anyhow::bail!("--copy is for a trace in an object store: s3://…, http://… or https://…"),
+        _ => anyhow::bail!(
+            "--copy is for a trace in an object store: s3://…, gs://…, az://…, http://… or https://…"
+        ),
     }
 }
 

@@ -10,6 +10,8 @@ use datafusion::prelude::SessionContext;
 use miot_trace_store::upload::{LEDGER_FOLDER, committed_part};
 use miot_trace_store::{MANIFEST, Manifest, MissingParts, Table, TableFile};
 use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::path::Path as Key;
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt as _};
@@ -107,6 +109,8 @@ pub(crate) fn store(url: &Url) -> Result<Arc<dyn ObjectStore>> {
     let bucket = url.host_str().unwrap_or_default();
     Ok(match url.scheme() {
         "s3" => Arc::new(AmazonS3Builder::from_env().with_bucket_name(bucket).build()?),
+        "gs" => Arc::new(GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).build()?),
+        "az" => Arc::new(MicrosoftAzureBuilder::from_env().with_container_name(bucket).build()?),
         #[cfg(feature = "workers")]
         "file" => Arc::new(object_store::local::LocalFileSystem::new()),
         _ => {

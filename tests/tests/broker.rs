@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use data_encoding::BASE64URL_NOPAD;
 use miot_tests::broker::{Broker, client_before, server_behind};
 use miot_tests::built::built;
 use miot_tests::daemons::{preloaded, ready, started};
@@ -13,8 +14,9 @@ use miot_tests::process::{Background, run, until};
 use miot_tests::producers::ProducerLoad;
 use miot_tests::random::Random;
 use miot_tests::test_dir::fresh;
+use nkeys::{KeyPair, KeyPairType};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -254,6 +256,83 @@ fn unusable_brokers_are_explained_and_nothing_is_lost() {
     until("the first log-server continues", || site.writes() == 200);
     let printed = client.end() + &second.end() + &site.end(server);
     assert!(!printed.contains(secret), "{printed}");
+}
+
+/// Returns a token as `nsc` makes it: claims about a key, signed with another one (NATS JWT,
+/// version 2).
+fn signed(by: &KeyPair, of: &KeyPair, name: &str, claims: &Value) -> String {
+    let header = json!({"typ": "JWT", "alg": "ed25519-nkey"});
+    let claims = json!({
+        "jti": name, "iat": 0, "iss": by.public_key(), "sub": of.public_key(), "name": name, "nats": claims,
+    });
+    let encoded = [header, claims].map(|part| BASE64URL_NOPAD.encode(part.to_string().as_bytes()));
+    let text = encoded.join(".");
+    let signature = by.sign(text.as_bytes()).unwrap();
+    format!("{text}.{}", BASE64URL_NOPAD.encode(&signature))
+}
+
+/// Configuration of a server with an operator, an account and a user, and the user's `.creds` file.
+fn operator_mode() -> (String, String) {
+    let key = |kind, number| KeyPair::new_from_raw(kind, [number; 32]).unwrap();
+    let (operator, user) = (key(KeyPairType::Operator, 1), key(KeyPairType::User, 2));
+    let (system, account) = (key(KeyPairType::Account, 3), key(KeyPairType::Account, 4));
+    let unlimited = json!({
+        "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1,
+        "leaf": -1, "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
+    });
+    let of_operator = signed(&operator, &operator, "operator", &json!({"type": "operator", "version": 2}));
+    let accounts = [(&system, "system"), (&account, "site")].map(|(key, name)| {
+        // JetStream is not for the system account.
+        let limits = if name == "system" { json!({"subs": -1, "conn": -1}) } else { unlimited.clone() };
+        let claims = json!({"type": "account", "version": 2, "limits": limits});
+        format!("{}: {:?}", key.public_key(), signed(&operator, key, name, &claims))
+    });
+    let config = format!(
+        "operator: {of_operator:?}\nsystem_account: {}\nresolver: MEMORY\nresolver_preload: {{ {} }}\n",
+        system.public_key(),
+        accounts.join(", ")
+    );
+    let claims =
+        json!({"type": "user", "version": 2, "pub": {}, "sub": {}, "subs": -1, "data": -1, "payload": -1});
+    let creds = format!(
+        "-----BEGIN NATS USER JWT-----\n{}\n------END NATS USER JWT------\n\n\
+         -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
+        signed(&account, &user, "node", &claims),
+        user.seed().unwrap()
+    );
+    (config, creds)
+}
+
+#[test]
+fn tokens_and_files_of_nsc_are_used() {
+    let (operator, creds) = operator_mode();
+    let token =
+        ("authorization { token: a-secret-token }\n".to_owned(), "token = a-secret-token\n".to_owned());
+    for (name, (config, words)) in [("token", token), ("creds", (operator, creds))] {
+        let site = Site::new(&format!("broker-{name}"));
+        let store = site.place.join("jetstream");
+        let broker = Broker::without_jetstream(
+            &site.place,
+            &format!("jetstream {{ store_dir: {store:?} }}\n{config}"),
+        );
+        let file = site.place.join("credentials");
+        fs::write(&file, "user = node\npassword = wrong\n").unwrap();
+        let configured = |mut command: Command| {
+            command.env("MIOT_CLIENT_BROKER_CREDENTIALS", &file);
+            command.env("MIOT_SERVER_BROKER_CREDENTIALS", &file);
+            command
+        };
+        let mut client = started(&mut configured(site.client_command(&broker.url())), &site.dir());
+        until_logged(&mut client, "it refuses user, password, token or key");
+        fs::write(&file, &words).unwrap();
+        let server = ready(&mut configured(server_behind(&broker.url(), &site.trace)));
+        site.write(1000);
+        until("the events are in the trace", || site.writes() == 1000);
+        let printed = client.end() + &site.end(server);
+        for secret in words.lines().filter(|line| line.len() > 12 && !line.starts_with('-')) {
+            assert!(!printed.contains(secret.trim_start_matches("token = ")), "{name}: {printed}");
+        }
+    }
 }
 
 fn pki(dir: &Path, words: &[&str]) {

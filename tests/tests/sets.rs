@@ -3,10 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use miot_tests::built::built;
 use miot_tests::judge::Rules;
 use miot_tests::process::{Background, run, until};
 use miot_tests::random::Random;
 use miot_tests::set_deployment::{SetDeployment, server_of_set};
+use miot_tests::tmux::Terminal;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -76,6 +78,43 @@ fn every_event_is_in_one_of_three_traces_once() {
         readers_agree(set);
         let (own, _) = events(set);
         assert!(own.iter().all(|events| *events > 0), "nodes are distributed: {own:?}");
+    });
+    assert!(verdict.delivered > 0);
+}
+
+#[test]
+fn top_shows_a_set_of_log_servers_and_of_traces() {
+    let mut random = Random::new("sets-top");
+    let mut set = deployment("sets-top", 2, "0s");
+    set.work(Duration::from_secs(2), 2, &mut random);
+    let terminal = Terminal::new(120, 30);
+    let miot = built().miot.display();
+    terminal.line(&format!("{miot} top {} --window all --view nodes", set.addresses()));
+    for node in set.names(NODES) {
+        let _ = terminal.shows(&node);
+    }
+    assert!(terminal.screen()[0].contains(&format!("{NODES} of {NODES} nodes connected")));
+    set.servers[1].daemon.kill();
+    let away = format!("without {}: ", set.servers[1].address);
+    let _ = terminal.shows(&away);
+    set.servers[1].daemon.restart();
+    until("the other log-server is back", || !terminal.screen().concat().contains("without"));
+    terminal.keys(&["q"]);
+    let verdict = set.end(Rules::LANES, |set| {
+        let top = set.miot(&["top", &set.traces(), "--format", "json"]).success().stdout;
+        let top: Value = serde_json::from_str(&top).unwrap();
+        assert_eq!(top["events"].as_u64(), Some(events(set).1));
+        let nodes = top["nodes"]["rows"].as_array().unwrap();
+        assert_eq!(nodes.len(), NODES);
+        terminal.line(&format!("{miot} top {} --window all --view nodes --speed 1000x", set.traces()));
+        until("the end of both traces is shown", || terminal.screen()[0].ends_with("Z end"));
+        for node in nodes {
+            let (name, requests) = (node["name"].as_str().unwrap(), node["requests"].as_u64().unwrap());
+            let screen = terminal.screen();
+            let line = screen.iter().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{screen:?}"));
+            assert!(requests >= 1000 || line.contains(&requests.to_string()), "{requests}: {line}");
+        }
+        terminal.keys(&["q"]);
     });
     assert!(verdict.delivered > 0);
 }

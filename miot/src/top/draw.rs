@@ -261,6 +261,10 @@ fn footer(state: &ScreenState, rows: usize, scroll: usize, shown: usize, style: 
         let again = if *is_over { "" } else { "; trying again" };
         return Line::from(format!("{reason}{again} (q quits)")).style(style.bad());
     }
+    if let Some([first, others @ ..]) = state.update.as_ref().map(|update| update.away.as_slice()) {
+        let others = if others.is_empty() { String::new() } else { format!("; {} more", others.len()) };
+        return Line::from(format!("without {first}{others}; trying again (q quits)")).style(style.bad());
+    }
     if state.is_typing {
         return Line::from(format!("/{}_   Enter: keep, Esc: all rows", state.filter)).style(style.bold());
     }
@@ -329,8 +333,13 @@ mod tests {
         let history = ActivityHistory { requests: (0..300).collect(), ..ActivityHistory::default() };
         let at = 1_700_000_000_000_000_000;
         let playing = update::SourceState::Replay { at, speed: 10.0, paused: false, ended: false };
-        state.update =
-            Some(Update { snapshot, window: ActivityWindow::Seconds(10), history, state: playing });
+        state.update = Some(Update {
+            snapshot,
+            window: ActivityWindow::Seconds(10),
+            history,
+            state: playing,
+            away: Vec::new(),
+        });
         state.help = help;
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(&mut state, frame)).unwrap();

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Least interval between attempts to connect.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 /// Length of the history, seconds.
-const HISTORY: u32 = 300;
+pub(super) const HISTORY: u32 = 300;
 
 /// Connection to a log-server, reopened after it breaks.
 pub(crate) struct Live {
@@ -22,10 +22,18 @@ pub(crate) struct Live {
 }
 
 impl Live {
+    pub(crate) fn new(address: &str, tls: &Tls) -> Live {
+        Live { address: address.to_owned(), tls: tls.clone(), stream: None }
+    }
+
     pub(crate) fn connect(address: &str, tls: &Tls) -> anyhow::Result<Live> {
-        let mut live = Live { address: address.to_owned(), tls: tls.clone(), stream: None };
+        let mut live = Live::new(address, tls);
         live.stream = Some(live.call()?);
         Ok(live)
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
     }
 
     fn call(&self) -> anyhow::Result<Box<dyn Stream + Send>> {
@@ -43,7 +51,7 @@ impl Live {
         Ok(*watched)
     }
 
-    /// Polls until the receiver is dropped.
+    /// Polls until a receiver is dropped.
     pub(crate) fn run(
         mut self,
         orders: &Receiver<Order>,
@@ -53,7 +61,8 @@ impl Live {
         loop {
             let update = match self.ask(window) {
                 Ok(ClusterActivity { status, snapshot, history }) => {
-                    Ok(Update { snapshot, window, history, state: SourceState::Live(Box::new(status)) })
+                    let state = SourceState::Live(Box::new(status));
+                    Ok(Update { snapshot, window, history, state, away: Vec::new() })
                 }
                 Err(error) => Err(UpdateError { reason: chain(&error), is_over: false }),
             };

@@ -1,9 +1,9 @@
 //! `miot top`: current activity, or activity at some time of a trace.
 //!
 //! ```text
-//! replay (a directory) ─┐            ┌─► screen ─► view (keys) ─► draw
-//!                       ├─► Update ──┤
-//! live (a log-server) ──┘            └─► print (once, for scripts)
+//! replay (directories) ─┐            ┌─► screen ─► view (keys) ─► draw
+//! live (a log-server)   ├─► Update ──┤
+//! set (log-servers)    ─┘            └─► print (once, for scripts)
 //! ```
 
 mod columns;
@@ -47,6 +47,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[command(after_help = "\
 Examples:
   miot top server:4747                             current activity of the cluster
+  miot top server1:4747,server2:4747               the same of a cluster with several log-servers
   miot top /var/lib/miot/trace --since 10m         play back the last ten minutes, then follow
   miot top miot-trace --speed 10x                  play back a whole trace at ten times its speed
   miot top miot-trace --once --view files          a table of the whole trace; --format json|csv for scripts
@@ -62,7 +63,7 @@ Latencies are exact to a sixteenth. Guide: docs/guide/watching.md.
 current system call of the thread, from /proc; it is empty if this user may not trace the process. In json and csv, \
 times and ages are in nanoseconds.")]
 pub(crate) struct Arguments {
-    /// Trace directory, or host:port of a log-server; with --once also a set of these
+    /// Trace directory, host:port of a log-server, or a set of these
     #[arg(
         value_name = "DIR|HOST:PORT|SET",
         conflicts_with = "in_flight",
@@ -132,18 +133,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         "--since requires a trace directory; a log-server shows only current activity"
     );
     let since = arguments.since.map(nanoseconds);
-    let is_set = sets::servers(source)?.is_some_and(|servers| servers.len() > 1)
-        || sets::traces(Path::new(source)).is_ok_and(|traces| traces.len() > 1);
-    anyhow::ensure!(
-        !is_set || arguments.once || arguments.format != Format::Text,
-        "the screen shows one log-server or trace: name one, or add --once for a table of the whole set"
-    );
     if arguments.once || arguments.format != Format::Text {
         return once(source, since, arguments);
     }
-    let playing = match address(source) {
-        Some(address) => Source::Live(Live::connect(address, &arguments.tls)?),
-        None => Source::Replay(Box::new(Replay::open(Path::new(source), since)?)),
+    // A file names the log-servers and the traces of a set: the screen shows what is current.
+    let servers = sets::servers(source)?.filter(|servers| servers.len() > 1);
+    let playing = match (servers, address(source)) {
+        (Some(servers), _) => {
+            let members = sets::examine(&servers, &arguments.tls)?;
+            Source::Set(members.iter().map(|member| Live::new(&member.address, &arguments.tls)).collect())
+        }
+        (None, Some(address)) => Source::Live(Live::connect(address, &arguments.tls)?),
+        (None, None) => Source::Replay(Box::new(Replay::open(Path::new(source), since)?)),
     };
     anyhow::ensure!(
         stdout().is_terminal(),
@@ -156,6 +157,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let view = view::ScreenState::new(source.clone(), arguments.view, window, colours);
     screen::show(view, move |orders, updates| match playing {
         Source::Live(live) => live.run(orders, updates, (window, interval.min(MOST_INTERVAL))),
+        Source::Set(members) => set::run(members, orders, updates, (window, interval.min(MOST_INTERVAL))),
         Source::Replay(replay) => replay.run(orders, updates, (window, speed, interval)),
     })
 }
@@ -163,6 +165,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 /// Source of the numbers.
 enum Source {
     Live(Live),
+    Set(Vec<Live>),
     Replay(Box<Replay>),
 }
 
@@ -186,10 +189,7 @@ fn once(source: &str, since: Option<i64>, arguments: &Arguments) -> anyhow::Resu
         print(&Live::connect(address, &arguments.tls)?.ask(window)?.snapshot, window)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut activity = match sets::traces(Path::new(source))?.len() {
-        1 => Replay::open(Path::new(source), since)?.all()?,
-        _ => set::of_traces(Path::new(source), since)?,
-    };
+    let mut activity = Replay::open(Path::new(source), since)?.all()?;
     let window = arguments.window.unwrap_or(ActivityWindow::Whole);
     if window != ActivityWindow::Whole {
         // Complete the second of the last event.

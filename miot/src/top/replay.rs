@@ -1,14 +1,14 @@
-//! Plays back a trace directory, and follows it.
+//! Plays back a trace directory or several as one, and follows them.
 
 use super::update::{Order, SourceState, Update, UpdateError};
 use crate::chain;
-use crate::unread;
+use crate::{sets, unread};
 use anyhow::Context as _;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::TimestampNanosecondType;
 use miot_activity::{Activity, ActivityWindow};
-use miot_trace_store::{Follow, Table, follow};
+use miot_trace_store::{Follow, Reader, Table, follow};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
@@ -22,35 +22,101 @@ const SIDE_EVERY: Duration = Duration::from_secs(1);
 const HISTORY: usize = 300;
 const SECOND: i64 = 1_000_000_000;
 
-/// Playback of a trace up to a point in time.
-pub(crate) struct Replay {
+/// A trace of the playback.
+struct Trace {
     dir: PathBuf,
     follow: Follow,
-    since: i64,
-    activity: Activity,
     /// Batches that were read but not shown yet.
     waiting: VecDeque<RecordBatch>,
     /// Losses that are not shown yet, and the number of losses read.
     losses: VecDeque<RecordBatch>,
     losses_read: usize,
+}
+
+/// Playback of traces up to a point in time.
+pub(crate) struct Replay {
+    traces: Vec<Trace>,
+    since: i64,
+    activity: Activity,
     side_read: Option<Instant>,
     /// Time of the playback, nanoseconds since 1970; `None` before the first event.
     clock: Option<i64>,
     ended: bool,
 }
 
+impl Trace {
+    /// Reads some rows that completed at or after `since`; returns false if there are none at
+    /// present.
+    fn read(&mut self, since: i64) -> anyhow::Result<bool> {
+        loop {
+            let batches = self.follow.poll()?;
+            if batches.is_empty() {
+                return Ok(false);
+            }
+            for batch in batches {
+                let early = before(&batch, since);
+                if early < batch.num_rows() {
+                    self.waiting.push_back(batch.slice(early, batch.num_rows() - early));
+                }
+            }
+            if !self.waiting.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Returns the time of the next row that was read.
+    fn next(&self) -> Option<i64> {
+        self.waiting.front().map(|batch| time(batch, 0))
+    }
+
+    /// Takes the rows up to a time from the next batch that was read.
+    fn take(&mut self, until: i64) -> Option<RecordBatch> {
+        let batch = self.waiting.front_mut()?;
+        let rows = before(batch, until.saturating_add(1));
+        let taken = batch.slice(0, rows);
+        *batch = batch.slice(rows, batch.num_rows() - rows);
+        if batch.num_rows() == 0 {
+            self.waiting.pop_front();
+        }
+        (rows > 0).then_some(taken)
+    }
+
+    /// Reads losses that were not read before.
+    fn read_losses(&mut self, reader: &Reader, since: i64) -> anyhow::Result<()> {
+        let mut skip = self.losses_read;
+        for batch in reader.table(Table::Losses)? {
+            let known = skip.min(batch.num_rows());
+            skip -= known;
+            let new = batch.slice(known, batch.num_rows() - known);
+            let early = before(&new, since);
+            self.losses_read += new.num_rows();
+            if early < new.num_rows() {
+                self.losses.push_back(new.slice(early, new.num_rows() - early));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Replay {
-    /// Opens a trace at its start, or at the events that completed at or after `since`.
-    pub(crate) fn open(dir: &Path, since: Option<i64>) -> anyhow::Result<Replay> {
+    /// Opens a trace or set at its start, or at the events that completed at or after `since`.
+    pub(crate) fn open(source: &Path, since: Option<i64>) -> anyhow::Result<Replay> {
         let from = since.map_or(follow::FollowFrom::Start, follow::FollowFrom::Time);
+        let dirs = sets::traces(source)?;
+        if dirs.len() > 1 {
+            // Checks that they are one set, and reports what is missing.
+            drop(unread::open(source)?);
+        }
+        let open = |dir: PathBuf| {
+            let follow = unread::follow(&dir, from)?;
+            let (waiting, losses) = (VecDeque::new(), VecDeque::new());
+            anyhow::Ok(Trace { dir, follow, waiting, losses, losses_read: 0 })
+        };
         let mut replay = Replay {
-            dir: dir.to_owned(),
-            follow: unread::follow(dir, from)?,
+            traces: dirs.into_iter().map(open).collect::<Result<_, _>>()?,
             since: since.unwrap_or(i64::MIN),
             activity: Activity::new(),
-            waiting: VecDeque::new(),
-            losses: VecDeque::new(),
-            losses_read: 0,
             side_read: None,
             clock: None,
             ended: false,
@@ -59,16 +125,13 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Returns the activity of the whole trace.
+    /// Returns the activity of all rows that are there.
     pub(crate) fn all(mut self) -> anyhow::Result<Activity> {
-        while self.read()? {
-            while let Some(batch) = self.waiting.pop_front() {
-                self.activity.add_rows(&batch);
-            }
+        self.read()?;
+        while let Some(next) = self.next() {
+            self.take(end_of_second(next))?;
         }
-        for losses in std::mem::take(&mut self.losses) {
-            self.activity.add(Table::Losses, &losses);
-        }
+        self.losses(i64::MAX);
         Ok(self.activity)
     }
 
@@ -109,7 +172,7 @@ impl Replay {
             let (snapshot, history) =
                 (self.activity.snapshot(window, super::ROWS), self.activity.history(1, HISTORY));
             // A slow screen skips this update and gets the next one.
-            match updates.try_send(Ok(Update { snapshot, window, history, state })) {
+            match updates.try_send(Ok(Update { snapshot, window, history, state, away: Vec::new() })) {
                 Ok(()) | Err(TrySendError::Full(_)) => {}
                 Err(TrySendError::Disconnected(_)) => return,
             }
@@ -118,43 +181,29 @@ impl Replay {
 
     /// Advances the clock by `passed` nanoseconds.
     fn play(&mut self, passed: f64) -> anyhow::Result<()> {
-        if self.waiting.is_empty() && self.read()? {
-            let (first, last) = self
-                .waiting
-                .front()
-                .zip(self.waiting.back())
-                .map_or((0, 0), |(first, last)| (time(first, 0), time(last, last.num_rows() - 1)));
-            if self.clock.is_none() {
-                self.clock = Some(first);
-            }
+        if self.next().is_none() && self.read()? {
+            let last = |trace: &Trace| trace.waiting.back().map(|last| time(last, last.num_rows() - 1));
+            let last = self.traces.iter().filter_map(last).max();
+            self.clock = self.clock.or(self.next());
             // The playback had reached the end: show new rows at once, not at their time after the
             // former end.
             if std::mem::take(&mut self.ended) {
-                self.clock = self.clock.max(Some(last));
+                self.clock = self.clock.max(last);
             }
         }
         let Some(clock) = self.clock.map(|clock| clock.saturating_add(passed as i64)) else { return Ok(()) };
         self.clock = Some(clock);
         let enough = Instant::now() + 4 * STEP;
-        while let Some(batch) = self.waiting.pop_front() {
-            let rows = before(&batch, clock.saturating_add(1));
-            if rows > 0 {
-                self.take(&batch.slice(0, rows))?;
-            }
-            if rows < batch.num_rows() {
-                self.waiting.push_front(batch.slice(rows, batch.num_rows() - rows));
-                break;
-            }
-            if self.waiting.is_empty() {
-                self.read()?;
-            }
-            if Instant::now() > enough && self.waiting.front().is_some() {
+        while let Some(next) = self.next().filter(|next| *next <= clock) {
+            let until = end_of_second(next).min(clock);
+            self.take(until)?;
+            if Instant::now() > enough && self.next().is_some() {
                 // The playback is faster than reading: stop the clock.
-                self.clock = Some(time(&batch, batch.num_rows() - 1));
+                self.clock = Some(until);
                 return Ok(());
             }
         }
-        if self.waiting.is_empty() {
+        if self.next().is_none() {
             // Complete the second of the last event. Later times are unknown.
             self.ended = true;
             let end = (self.activity.last().div_euclid(SECOND) + 1) * SECOND;
@@ -170,71 +219,71 @@ impl Replay {
         Ok(())
     }
 
-    fn take(&mut self, rows: &RecordBatch) -> anyhow::Result<()> {
-        if self.activity.has_strangers(rows) && self.side_read.is_none_or(|at| at.elapsed() >= SIDE_EVERY) {
-            self.read_side()?;
+    /// Adds the rows of all traces up to a time within the present second, and reads what follows.
+    fn take(&mut self, until: i64) -> anyhow::Result<()> {
+        for at in 0..self.traces.len() {
+            while let Some(rows) = self.traces[at].take(until) {
+                let unknown = self.activity.has_strangers(&rows);
+                if unknown && self.side_read.is_none_or(|at| at.elapsed() >= SIDE_EVERY) {
+                    self.read_side()?;
+                }
+                self.activity.add_rows(&rows);
+                if self.traces[at].waiting.is_empty() {
+                    self.traces[at].read(self.since)?;
+                }
+            }
         }
-        self.activity.add_rows(rows);
         Ok(())
     }
 
-    /// Reads some rows; returns false if there are none at present.
+    /// Reads rows of traces that have none waiting; returns false if there are none at present.
     fn read(&mut self) -> anyhow::Result<bool> {
-        loop {
-            let batches = self.follow.poll()?;
-            if batches.is_empty() {
-                return Ok(false);
-            }
-            for batch in batches {
-                let early = before(&batch, self.since);
-                if early < batch.num_rows() {
-                    self.waiting.push_back(batch.slice(early, batch.num_rows() - early));
-                }
-            }
-            if !self.waiting.is_empty() {
-                return Ok(true);
-            }
+        for trace in self.traces.iter_mut().filter(|trace| trace.waiting.is_empty()) {
+            trace.read(self.since)?;
         }
+        Ok(self.next().is_some())
+    }
+
+    /// Returns the time of the next event.
+    fn next(&self) -> Option<i64> {
+        self.traces.iter().filter_map(Trace::next).min()
     }
 
     /// Advances the clock to the next event.
     fn skip_to_next(&mut self) {
-        if let Some(next) = self.waiting.front().map(|batch| time(batch, 0)) {
-            self.clock = self.clock.max(Some(next));
-        }
+        self.clock = self.clock.max(self.next());
     }
 
     /// Reads processes and new losses.
     fn read_side(&mut self) -> anyhow::Result<()> {
         self.side_read = Some(Instant::now());
-        let reader = unread::open(&self.dir).context("cannot read its processes")?;
-        for batch in reader.table(Table::Processes)? {
-            self.activity.add(Table::Processes, &batch);
-        }
-        let mut skip = self.losses_read;
-        for batch in reader.table(Table::Losses)? {
-            let known = skip.min(batch.num_rows());
-            skip -= known;
-            let new = batch.slice(known, batch.num_rows() - known);
-            let early = before(&new, self.since);
-            self.losses_read += new.num_rows();
-            if early < new.num_rows() {
-                self.losses.push_back(new.slice(early, new.num_rows() - early));
+        for trace in &mut self.traces {
+            let reader = unread::open(&trace.dir).context("cannot read its processes")?;
+            for batch in reader.table(Table::Processes)? {
+                self.activity.add(Table::Processes, &batch);
             }
+            trace.read_losses(&reader, self.since)?;
         }
         Ok(())
     }
 
+    /// Adds the losses up to a time.
     fn losses(&mut self, clock: i64) {
-        while let Some(batch) = self.losses.pop_front() {
-            let due = before(&batch, clock.saturating_add(1));
-            self.activity.add(Table::Losses, &batch.slice(0, due));
-            if due < batch.num_rows() {
-                self.losses.push_front(batch.slice(due, batch.num_rows() - due));
-                return;
+        for trace in &mut self.traces {
+            while let Some(batch) = trace.losses.pop_front() {
+                let due = before(&batch, clock.saturating_add(1));
+                self.activity.add(Table::Losses, &batch.slice(0, due));
+                if due < batch.num_rows() {
+                    trace.losses.push_front(batch.slice(due, batch.num_rows() - due));
+                    break;
+                }
             }
         }
     }
+}
+
+fn end_of_second(time: i64) -> i64 {
+    (time.div_euclid(SECOND) + 1).saturating_mul(SECOND) - 1
 }
 
 /// Least speed of the playback.

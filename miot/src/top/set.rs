@@ -1,14 +1,166 @@
-//! Activity of the log-servers or traces of a set, as one snapshot.
+//! Activity of the log-servers of a set, as one.
 
 use super::ROWS;
-use super::live::Live;
+use super::live::{HISTORY, Live};
+use super::update::{Order, SourceState, Update, UpdateError};
 use crate::remote::Tls;
-use crate::{sets, unread};
-use miot_activity::{Activity, ActivitySnapshot, ActivityWindow};
+use crate::sets;
+use miot_activity::{ActivityHistory, ActivitySnapshot, ActivityWindow};
 use miot_proto::activity::{ActivityGroup, ActivityRow};
-use miot_trace_store::Table;
+use miot_proto::status::ClusterStatus;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+/// Interval at which orders of the user and updates of the log-servers are polled.
+const POLL: Duration = Duration::from_millis(50);
+
+/// One log-server of a set, polled by a thread.
+struct Polled {
+    address: String,
+    orders: Sender<Order>,
+    updates: Receiver<Result<Update, UpdateError>>,
+    latest: Option<Result<Update, UpdateError>>,
+}
+
+impl Polled {
+    /// Polls a log-server until its `Polled` is dropped.
+    fn start<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        live: Live,
+        how: (ActivityWindow, Duration),
+    ) -> Polled {
+        let (orders, ordered) = channel();
+        let (updated, updates) = sync_channel(1);
+        let address = live.address().to_owned();
+        scope.spawn(move || live.run(&ordered, &updated, how));
+        Polled { address, orders, updates, latest: None }
+    }
+
+    /// Takes the update that has arrived. Returns false if there is none.
+    fn receive(&mut self) -> bool {
+        let update = match self.updates.try_recv() {
+            Ok(update) => update,
+            Err(TryRecvError::Empty) => return false,
+            Err(TryRecvError::Disconnected) => {
+                Err(UpdateError { reason: "its thread has ended".to_owned(), is_over: true })
+            }
+        };
+        self.latest = Some(update);
+        true
+    }
+}
+
+/// Polls the log-servers of a set until a receiver is dropped. Each has a thread, so that one that
+/// does not answer delays no other.
+pub(super) fn run(
+    members: Vec<Live>,
+    orders: &Receiver<Order>,
+    updates: &SyncSender<Result<Update, UpdateError>>,
+    (window, interval): (ActivityWindow, Duration),
+) {
+    thread::scope(|scope| {
+        let start = |live| Polled::start(scope, live, (window, interval));
+        let mut members: Vec<Polled> = members.into_iter().map(start).collect();
+        loop {
+            thread::sleep(POLL);
+            match orders.try_recv() {
+                Ok(order) => members.iter().for_each(|member| {
+                    // A thread ends only when this function does.
+                    let _ = member.orders.send(order);
+                }),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return,
+            }
+            let arrived = members.iter_mut().filter_map(|member| member.receive().then_some(())).count();
+            // The first update has all members.
+            if arrived == 0 || members.iter().any(|member| member.latest.is_none()) {
+                continue;
+            }
+            // A slow screen skips this update and gets the next one.
+            if let Err(TrySendError::Disconnected(_)) = updates.try_send(merge(&members)) {
+                return;
+            }
+        }
+    });
+}
+
+/// Returns the sum of the latest updates; an error if no log-server answers.
+fn merge(members: &[Polled]) -> Result<Update, UpdateError> {
+    let mut sum: Option<Update> = None;
+    let mut away = Vec::new();
+    for member in members {
+        match &member.latest {
+            Some(Ok(update)) => match &mut sum {
+                None => sum = Some(update.clone()),
+                Some(sum) => add_update(sum, update.clone()),
+            },
+            Some(Err(error)) => away.push(format!("{}: {}", member.address, error.reason)),
+            None => {}
+        }
+    }
+    match sum {
+        Some(mut sum) => {
+            sort(&mut sum.snapshot);
+            Ok(Update { away, ..sum })
+        }
+        None => Err(UpdateError { reason: away.join("; "), is_over: false }),
+    }
+}
+
+fn add_update(sum: &mut Update, more: Update) {
+    // A log-server gets a new window at its next poll.
+    sum.window = more.window;
+    add(&mut sum.snapshot, more.snapshot);
+    add_history(&mut sum.history, &more.history);
+    if let (SourceState::Live(sum), SourceState::Live(more)) = (&mut sum.state, more.state) {
+        add_status(sum, *more);
+    }
+}
+
+/// Adds a history second by second. The sum ends where the later one ends.
+fn add_history(sum: &mut ActivityHistory, more: &ActivityHistory) {
+    let end = |history: &ActivityHistory| history.begin + history.requests.len() as i64;
+    let begin = end(sum).max(end(more)) - i64::from(HISTORY);
+    let add = |one: &[u64], two: &[u64]| {
+        let mut values = vec![0; HISTORY as usize];
+        for (from, series) in [(sum.begin, one), (more.begin, two)] {
+            for (second, value) in (from..).zip(series) {
+                if let Some(sum) = usize::try_from(second - begin).ok().and_then(|at| values.get_mut(at)) {
+                    *sum += value;
+                }
+            }
+        }
+        values
+    };
+    *sum = ActivityHistory {
+        begin,
+        step: 1,
+        requests: add(&sum.requests, &more.requests),
+        bytes_read: add(&sum.bytes_read, &more.bytes_read),
+        bytes_written: add(&sum.bytes_written, &more.bytes_written),
+        ..ActivityHistory::default()
+    };
+}
+
+/// Adds what the screen shows of the status. A node that has moved is with both log-servers: it
+/// counts where it is connected.
+fn add_status(sum: &mut ClusterStatus, more: ClusterStatus) {
+    sum.server.merge_lag_ns = sum.server.merge_lag_ns.max(more.server.merge_lag_ns);
+    match (&mut sum.server.upload, more.server.upload) {
+        (Some(sum), Some(more)) => sum.parts += more.parts,
+        (sum @ None, more) => *sum = more,
+        (Some(_), None) => {}
+    }
+    for node in more.nodes {
+        match sum.nodes.iter_mut().find(|known| known.node == node.node) {
+            Some(known) if node.connected => *known = node,
+            Some(_) => {}
+            None => sum.nodes.push(node),
+        }
+    }
+}
 
 /// Returns the current activity of all log-servers of a set. Those that are away are reported.
 pub(super) fn of_servers(
@@ -20,28 +172,14 @@ pub(super) fn of_servers(
     for member in sets::examine(addresses, tls)?.iter().filter(|member| member.missing.is_none()) {
         add(&mut merged, Live::connect(&member.address, tls)?.ask(window)?.snapshot);
     }
-    for group in [&mut merged.nodes, &mut merged.processes, &mut merged.files] {
-        group.rows.sort_by_key(|row| std::cmp::Reverse(row.requests));
-    }
+    sort(&mut merged);
     Ok(merged)
 }
 
-/// Returns the activity of the traces of a set, since a time, nanoseconds since 1970.
-pub(super) fn of_traces(set: &Path, since: Option<i64>) -> anyhow::Result<Activity> {
-    let reader = unread::open(set)?;
-    let mut activity = Activity::new();
-    for batch in reader.batches(Table::Processes) {
-        activity.add(Table::Processes, &batch?);
+fn sort(merged: &mut ActivitySnapshot) {
+    for group in [&mut merged.nodes, &mut merged.processes, &mut merged.files] {
+        group.rows.sort_by_key(|row| std::cmp::Reverse(row.requests));
     }
-    for batch in reader.rows()? {
-        let batch = batch?;
-        let from = since.map_or(0, |since| super::replay::before(&batch, since));
-        activity.add_rows(&batch.slice(from, batch.num_rows() - from));
-    }
-    for batch in reader.batches(Table::Losses) {
-        activity.add(Table::Losses, &batch?);
-    }
-    Ok(activity)
 }
 
 /// Adds the snapshot of another log-server.

@@ -11,6 +11,8 @@ pub(crate) struct Update {
     pub(crate) window: ActivityWindow,
     pub(crate) history: ActivityHistory,
     pub(crate) state: SourceState,
+    /// Log-servers of a set that are not in it, with the reasons.
+    pub(crate) away: Vec<String>,
 }
 
 /// Source of the update, and its progress.
@@ -25,7 +27,7 @@ pub(crate) enum SourceState {
         /// All of the directory has been shown.
         ended: bool,
     },
-    /// A log-server, with its status and that of its nodes.
+    /// A log-server or several, with their status and that of their nodes.
     Live(Box<ClusterStatus>),
 }
 

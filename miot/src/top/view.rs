@@ -169,6 +169,7 @@ mod tests {
             window: ActivityWindow::Seconds(10),
             history: ActivityHistory::default(),
             state: update::SourceState::Replay { at: 0, speed: 1.0, paused: false, ended: false },
+            away: Vec::new(),
         });
         state
     }

@@ -4,8 +4,9 @@ use miot_proto::op::by_name;
 use miot_tests::built::built;
 use miot_tests::process::run;
 use miot_tests::test_dir::fresh;
-use miot_tests::traced::assert_good;
+use miot_tests::traced::{assert_good, traced};
 use miot_trace_exchange::build::{Event, Process, TraceBuilder};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -46,6 +47,25 @@ fn any_number_of_jobs_users_programs_and_files_is_distinguished() {
         let wrong = found.iter().find(|(number, bytes)| **bytes != *number % 1000 + 1);
         assert_eq!(wrong, None, "by {by}");
     }
+}
+
+/// A path that is used again after 2^20 others gets another id.
+#[test]
+fn more_than_a_million_paths_of_a_program_are_counted() {
+    const PATHS: u64 = (1 << 20) + 1000;
+    let place = fresh("characterize-paths");
+    let trace = place.join("trace");
+    let script = format!("import os\nfor number in range({PATHS}): os.path.exists(f'/no/{{number}}')");
+    let _ = traced(&place, &trace, &["/usr/bin/python3", "-E", "-c", &script]).success();
+    let files = |trace: &Path| {
+        let mut stat = Command::new(&built().miot);
+        let stat = run(stat.arg("stat").arg(trace).args(["--files", "1", "--format", "json"])).success();
+        let stat: Value = serde_json::from_str(&stat.stdout).unwrap();
+        stat["totals"]["files"].as_u64().unwrap()
+    };
+    let other = place.join("other");
+    let _ = traced(&place, &other, &["/usr/bin/python3", "-E", "-c", "import os"]).success();
+    assert_eq!(files(&trace) - files(&other), PATHS);
 }
 
 /// Bytes written by the number after `prefix` in a column. In CSV, which has no names in each row.

@@ -46,11 +46,12 @@ def _target() -> str:
 
 
 def _target_dir() -> Path:
-    return Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
+    # Not that of other builds: their miot-query has the service of workers.
+    return Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target/wheel-build")
 
 
 def _environment() -> dict[str, str]:
-    environment = dict(os.environ)
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(_target_dir())}
     # Other profiles keep the names of functions, which are a fifth of the programs.
     environment.setdefault(f"CARGO_PROFILE_{_profile().upper().replace('-', '_')}_STRIP", "symbols")
     if _glibc() is not None:
@@ -136,7 +137,7 @@ def _build_programs() -> None:
     _run(["cargo", "build", *profile, *query, "-p", "miot-query"])
     _run(["cargo", "build", *profile, *_packages(set(PROGRAMS.values()) - {"miot-query"})])
     # A library may lack symbols; a hook must not.
-    _run(["cargo", "build", *profile, *_packages(HOOKS.values())], RUSTFLAGS="-C link-arg=-Wl,-z,defs")
+    _run(["cargo", "build", *profile, *_packages(HOOKS.values())], RUSTFLAGS=f"{os.environ.get('RUSTFLAGS', '')} -C link-arg=-Wl,-z,defs")
     for name in PROGRAMS:
         _stage(built / name, STAGE / "scripts" / name)
     for name in HOOKS:

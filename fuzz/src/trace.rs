@@ -3,7 +3,7 @@
 //! The first byte selects the table, the prefix (nothing, the schema, or the schema and a batch),
 //! and whether the rest gets the frame and checksum of a message. For all further bytes, the
 //! complete messages of the prefix are read, reading ends, and reader and writer agree on the end
-//! of the valid part. The same bytes are decoded as a stream from a log-server.
+//! of the valid part. With a bit of the first byte, the rest is a stream of rows from a log-server.
 
 use crate::Seed;
 use crate::input::Input;
@@ -14,7 +14,7 @@ use arrow_array::{
 use arrow_schema::DataType;
 use miot_trace_store::live::{LiveReader, LiveWriter};
 use miot_trace_store::schema::NameKey;
-use miot_trace_store::{Table, schema};
+use miot_trace_store::{Table, arrow_stream, schema};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -27,6 +27,10 @@ const ROWS: usize = 5;
 /// Runs the target.
 pub fn run(bytes: &[u8]) {
     let Some((mode, tail)) = bytes.split_first() else { return };
+    if mode >> 6 & 1 == 1 {
+        let read = arrow_stream::read(tail).unwrap_or_default();
+        return assert!(read.iter().all(|batch| batch.num_columns() > 0));
+    }
     let table = Table::ALL[usize::from(mode & 7) % Table::ALL.len()];
     let whole = &streams()[table as usize];
     let (prefix, rows) = match mode >> 3 & 3 {
@@ -83,6 +87,15 @@ fn written(table: Table) -> Result<Stream, Box<dyn std::error::Error>> {
     let mut bytes = vec![0; file.metadata()?.len() as usize];
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)?;
     Ok(Stream { bytes, schema })
+}
+
+/// Returns a stream as a log-server sends it.
+fn rows_of_a_log_server() -> Result<Vec<u8>, arrow_schema::ArrowError> {
+    let columns = schema::rows().fields().iter().map(|field| column(field.data_type())).collect();
+    let rows = RecordBatch::try_new(schema::rows(), columns)?;
+    let mut writer = arrow_ipc::writer::StreamWriter::try_new(Vec::new(), &rows.schema())?;
+    writer.write(&rows)?;
+    writer.into_inner()
 }
 
 fn column(data_type: &DataType) -> ArrayRef {
@@ -143,5 +156,9 @@ pub fn seeds() -> Vec<Seed> {
     checked.extend_from_slice(flat);
     checked.extend_from_slice(&message[8 + size..]);
     seeds.push(("checked", checked));
+    match rows_of_a_log_server() {
+        Ok(stream) => seeds.push(("rows", [&[1 << 6], stream.as_slice()].concat())),
+        Err(error) => panic!("{error}"),
+    }
     seeds
 }

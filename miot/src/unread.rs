@@ -61,6 +61,17 @@ fn report_set(state: &SetState) {
     opened.is_incomplete |= state.is_incomplete();
 }
 
+/// Returns the directories of a trace or set that can be read; the others are reported.
+pub(crate) fn members(source: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let dirs = sets::traces(source)?;
+    if dirs.len() == 1 {
+        return Ok(dirs);
+    }
+    let state = SetState::examine(&dirs)?;
+    report_set(&state);
+    Ok(state.readable().into_iter().map(Path::to_owned).collect())
+}
+
 /// Follows a trace; like [`open`].
 pub(crate) fn follow(dir: &Path, from: follow::FollowFrom) -> anyhow::Result<Follow> {
     let follow = Follow::tolerant(dir, from)?;

@@ -6,12 +6,14 @@ use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_FRAME, Message, Role, VERSION
 use miot_tls::failure::refusal;
 use miot_tls::{Files, TlsClient};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::Path;
 use std::time::Duration;
 
 /// Longest wait for an answer of the log-server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for a connection to one address.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the address if `source` has the form `host:port` and is not a directory.
 #[must_use]
@@ -69,7 +71,7 @@ pub fn connect(
     }
     let cannot =
         |error: io::Error| Error::because(&format!("cannot connect to a log-server at {address}"), &error);
-    let socket = TcpStream::connect(address).map_err(cannot)?;
+    let socket = open(address).map_err(cannot)?;
     socket.set_read_timeout(timeout).map_err(cannot)?;
     let below = socket.try_clone().map_err(cannot)?;
     let mut stream: Box<dyn Stream + Send> = match tls {
@@ -91,6 +93,18 @@ pub fn connect(
         }
         _ => Err(Error::Failed(format!("at {address}: {}", unexpected_reply()))),
     }
+}
+
+/// Connects to the first address of a name that answers.
+fn open(name: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for address in name.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 fn of_tls(error: &miot_tls::Error) -> Error {

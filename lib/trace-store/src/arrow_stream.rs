@@ -5,6 +5,7 @@
 //! trace, and only what they need.
 
 use crate::live::CONTINUATION;
+use crate::schema;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::{read_dictionary, read_record_batch};
@@ -14,15 +15,26 @@ use std::collections::HashMap;
 
 /// Most rows of a message. Batches have tens of thousands.
 const MAX_ROWS: i64 = 1 << 30;
-/// Largest buffer of a column, uncompressed, bytes.
-const MAX_BUFFER: i64 = 1 << 30;
+/// Most bytes of the columns of a message, uncompressed.
+const MAX_BYTES: usize = 1 << 30;
+/// The length of a buffer may include padding up to a multiple of this.
+const PADDING: usize = 64;
 
-/// Returns the batches of a stream.
+/// Returns the batches of a stream of [rows](schema::rows) or of some of their columns, not
+/// compressed.
 ///
 /// # Errors
 ///
-/// The bytes are not a stream of rows of a trace.
+/// The bytes are not such a stream.
 pub fn read(bytes: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
+    read_messages(bytes, schema::are_of_rows, false)
+}
+
+fn read_messages(
+    bytes: &[u8],
+    fits: impl Fn(&Fields) -> bool,
+    may_be_compressed: bool,
+) -> Result<Vec<RecordBatch>, ArrowError> {
     let cut = || invalid("a message is cut");
     let (mut decoder, mut batches, mut rest) = (MessageDecoder::default(), Vec::new(), bytes);
     while !rest.is_empty() {
@@ -33,10 +45,15 @@ pub fn read(bytes: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
             break;
         }
         let (metadata, after) = after.split_at_checked(size).ok_or_else(cut)?;
-        let body = arrow_ipc::root_as_message(metadata).map_err(|error| invalid(&error.to_string()))?;
-        let body = usize::try_from(body.bodyLength()).map_err(|_| cut())?;
+        let message = arrow_ipc::root_as_message(metadata).map_err(|error| invalid(&error.to_string()))?;
+        let names = message.header_as_dictionary_batch().and_then(|names| names.data());
+        let rows = message.header_as_record_batch().or(names);
+        if !may_be_compressed && rows.is_some_and(|rows| rows.compression().is_some()) {
+            return Err(invalid("a compressed message"));
+        }
+        let body = usize::try_from(message.bodyLength()).map_err(|_| cut())?;
         let (body, after) = after.split_at_checked(body).ok_or_else(cut)?;
-        batches.extend(decoder.decode(metadata, &Buffer::from(body), |_| true)?);
+        batches.extend(decoder.decode(metadata, &Buffer::from(body), &fits)?);
         rest = after;
     }
     Ok(batches)
@@ -97,6 +114,8 @@ struct Layout<'a> {
     rows: arrow_ipc::RecordBatch<'a>,
     body: &'a [u8],
     buffers: flatbuffers::VectorIter<'a, arrow_ipc::Buffer>,
+    /// Bytes of [`MAX_BYTES`] that are left.
+    left: usize,
 }
 
 impl Layout<'_> {
@@ -121,15 +140,22 @@ impl Layout<'_> {
         let bytes = self.buffer()?;
         // No row has no offset either.
         let has_values = bytes >= values * width || (rows == 0 && bytes == 0);
+        let has_no_more = bytes <= (values * width).next_multiple_of(PADDING);
         if matches!(column, DataType::Utf8 | DataType::Binary) {
             self.buffer()?;
         }
         let has_validity = nulls == 0 || validity >= rows.div_ceil(8);
-        (has_validity && has_values && bytes.is_multiple_of(width)).then_some(())
+        (has_validity && has_values && has_no_more && bytes.is_multiple_of(width)).then_some(())
     }
 
     /// Returns the uncompressed length of the next buffer.
     fn buffer(&mut self) -> Option<usize> {
+        let length = self.length()?;
+        self.left = self.left.checked_sub(length)?;
+        Some(length)
+    }
+
+    fn length(&mut self) -> Option<usize> {
         let buffer = self.buffers.next()?;
         let (from, length) = (usize::try_from(buffer.offset()).ok()?, usize::try_from(buffer.length()).ok()?);
         let content = self.body.get(from..from.checked_add(length)?)?;
@@ -140,8 +166,7 @@ impl Layout<'_> {
         let (claimed, rest) = content.split_first_chunk()?;
         match i64::from_le_bytes(*claimed) {
             -1 => Some(rest.len()),
-            claimed @ 0..=MAX_BUFFER => usize::try_from(claimed).ok(),
-            _ => None,
+            claimed => usize::try_from(claimed).ok(),
         }
     }
 }
@@ -155,7 +180,7 @@ fn checked<'a, 'c>(
     let not_within = || invalid("its columns are not within the message");
     let rows = rows.ok_or_else(not_within)?;
     let buffers = rows.buffers().ok_or_else(not_within)?.iter();
-    Layout { rows, body, buffers }.has(columns).then_some(rows).ok_or_else(not_within)
+    Layout { rows, body, buffers, left: MAX_BYTES }.has(columns).then_some(rows).ok_or_else(not_within)
 }
 
 /// Converts a schema; `None` if it has types that no table of a trace has.
@@ -186,7 +211,7 @@ fn is_known(field: Field<'_>) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::read;
+    use super::{read, read_messages};
     use crate::schema::{self, NameKey, Table};
     use arrow_array::{
         ArrayRef, BinaryArray, DictionaryArray, Int32Array, Int64Array, RecordBatch, StringArray,
@@ -194,7 +219,7 @@ mod tests {
     };
     use arrow_ipc::CompressionType;
     use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
-    use arrow_schema::{DataType, FieldRef, Schema, SchemaRef};
+    use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
     use std::sync::Arc;
 
     const ROWS: i64 = 5;
@@ -235,10 +260,26 @@ mod tests {
         for columns in Table::ALL.map(schema::of).into_iter().chain([schema::rows()]) {
             for rows in [rows(&columns), RecordBatch::new_empty(columns)] {
                 for compression in [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)] {
-                    assert_eq!(read(&stream(&rows, compression)).unwrap(), std::slice::from_ref(&rows));
+                    let found = read_messages(&stream(&rows, compression), |_| true, true).unwrap();
+                    assert_eq!(found, std::slice::from_ref(&rows));
                 }
             }
         }
+    }
+
+    #[test]
+    fn only_rows_are_read_from_a_log_server() {
+        let of = |columns: SchemaRef| RecordBatch::new_empty(columns);
+        assert!(read(&stream(&of(schema::rows()), None)).is_ok());
+        let some = Arc::new(schema::rows().project(&[3, 0]).unwrap());
+        assert!(read(&stream(&of(some), None)).is_ok());
+        let none = Arc::new(Schema::empty());
+        let zone = DataType::Timestamp(TimeUnit::Nanosecond, Some("U\0".into()));
+        let zone = Arc::new(Schema::new(vec![Field::new("time", zone, false)]));
+        for other in [schema::of(Table::Files), none, zone] {
+            assert!(read(&stream(&of(other), None)).is_err());
+        }
+        assert!(read(&stream(&rows(&schema::rows()), Some(CompressionType::ZSTD))).is_err());
     }
 
     #[test]
@@ -250,9 +291,9 @@ mod tests {
                 for mask in [1, 2, 4, 8, 16, 32, 64, 128, 255] {
                     let mut damaged = bytes.clone();
                     damaged[at] ^= mask;
-                    refused += usize::from(read(&damaged).is_err());
+                    refused += usize::from(read_messages(&damaged, |_| true, true).is_err());
                 }
-                let _ = read(&bytes[..at]);
+                let _ = read_messages(&bytes[..at], |_| true, true);
             }
             assert!(refused > bytes.len());
         }

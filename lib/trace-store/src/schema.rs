@@ -498,6 +498,18 @@ pub(crate) fn with_names(table: Table, found: &Fields) -> Fields {
     found.iter().enumerate().map(column).collect()
 }
 
+/// Returns true for one or more columns of [`rows`], of this version or an earlier one.
+pub(crate) fn are_of_rows(found: &Fields) -> bool {
+    let is_one = |found: &FieldRef| {
+        let column = all_rows().field_with_name(found.name()).map(Field::data_type);
+        column.is_ok_and(|column| {
+            found.data_type() == column
+                || is_earlier_name(&found.data_type().to_string(), &column.to_string())
+        })
+    };
+    !found.is_empty() && found.iter().all(is_one)
+}
+
 /// Returns true if the columns are those of this version, so that [`complete`] changes nothing.
 pub(crate) fn is_present(table: Table, found: &Fields) -> bool {
     let all = of(table);

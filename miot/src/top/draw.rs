@@ -261,12 +261,13 @@ fn footer(state: &ScreenState, rows: usize, scroll: usize, shown: usize, style: 
         let again = if *is_over { "" } else { "; trying again" };
         return Line::from(format!("{reason}{again} (q quits)")).style(style.bad());
     }
-    if let Some([first, others @ ..]) = state.update.as_ref().map(|update| update.away.as_slice()) {
-        let others = if others.is_empty() { String::new() } else { format!("; {} more", others.len()) };
-        return Line::from(format!("without {first}{others}; trying again (q quits)")).style(style.bad());
-    }
     if state.is_typing {
         return Line::from(format!("/{}_   Enter: keep, Esc: all rows", state.filter)).style(style.bold());
+    }
+    if let Some([first, others @ ..]) = state.update.as_ref().map(|update| update.away.as_slice()) {
+        let others = if others.is_empty() { String::new() } else { format!("; {} more", others.len()) };
+        return Line::from(format!("without {first}{others}; trying again   ? help  q quit"))
+            .style(style.bad());
     }
     if state.view == View::Requests {
         return Line::from("? help  q quit");

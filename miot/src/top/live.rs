@@ -32,10 +32,6 @@ impl Live {
         Ok(live)
     }
 
-    pub(super) fn address(&self) -> &str {
-        &self.address
-    }
-
     fn call(&self) -> anyhow::Result<Box<dyn Stream + Send>> {
         operator(&self.address, &self.tls, Duration::ZERO)
     }

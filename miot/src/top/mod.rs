@@ -20,7 +20,7 @@ mod view;
 use crate::ctl::Node;
 use crate::filter::nanoseconds;
 use crate::remote::{Tls, address};
-use crate::sets;
+use crate::sets::{self, MemberStatus};
 use anyhow::Context as _;
 use clap::Args;
 use columns::View;
@@ -128,23 +128,21 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let Some(source) = &arguments.source else {
         return in_flight::run(arguments);
     };
+    let servers = sets::servers(source)?;
     anyhow::ensure!(
-        arguments.since.is_none() || address(source).is_none(),
+        arguments.since.is_none() || servers.is_none() || Path::new(source).exists(),
         "--since requires a trace directory; a log-server shows only current activity"
     );
     let since = arguments.since.map(nanoseconds);
     if arguments.once || arguments.format != Format::Text {
         return once(source, since, arguments);
     }
-    // A file names the log-servers and the traces of a set: the screen shows what is current.
-    let servers = sets::servers(source)?.filter(|servers| servers.len() > 1);
-    let playing = match (servers, address(source)) {
-        (Some(servers), _) => {
-            let members = sets::examine(&servers, &arguments.tls)?;
-            Source::Set(members.iter().map(|member| Live::new(&member.address, &arguments.tls)).collect())
-        }
-        (None, Some(address)) => Source::Live(Live::connect(address, &arguments.tls)?),
-        (None, None) => Source::Replay(Box::new(Replay::open(Path::new(source), since)?)),
+    // A file names the log-servers and the traces of a set: without --since, the screen shows what
+    // is current.
+    let playing = match servers.filter(|_| since.is_none()).as_deref() {
+        Some([address]) => Source::Live(Live::connect(address, &arguments.tls)?),
+        Some(servers) => Source::Set(sets::examine(servers, &arguments.tls)?),
+        None => Source::Replay(Box::new(Replay::open(Path::new(source), since)?)),
     };
     anyhow::ensure!(
         stdout().is_terminal(),
@@ -155,9 +153,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let speed = arguments.speed;
     let colours = !arguments.no_color && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let view = view::ScreenState::new(source.clone(), arguments.view, window, colours);
+    let tls = arguments.tls.clone();
     screen::show(view, move |orders, updates| match playing {
         Source::Live(live) => live.run(orders, updates, (window, interval.min(MOST_INTERVAL))),
-        Source::Set(members) => set::run(members, orders, updates, (window, interval.min(MOST_INTERVAL))),
+        Source::Set(members) => {
+            set::run(&members, &tls, orders, updates, (window, interval.min(MOST_INTERVAL)));
+        }
         Source::Replay(replay) => replay.run(orders, updates, (window, speed, interval)),
     })
 }
@@ -165,7 +166,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 /// Source of the numbers.
 enum Source {
     Live(Live),
-    Set(Vec<Live>),
+    Set(Vec<MemberStatus>),
     Replay(Box<Replay>),
 }
 
@@ -189,7 +190,10 @@ fn once(source: &str, since: Option<i64>, arguments: &Arguments) -> anyhow::Resu
         print(&Live::connect(address, &arguments.tls)?.ask(window)?.snapshot, window)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut activity = Replay::open(Path::new(source), since)?.all()?;
+    let mut activity = match sets::traces(Path::new(source))?.len() {
+        1 => Replay::open(Path::new(source), since)?.all()?,
+        _ => set::of_traces(Path::new(source), since)?,
+    };
     let window = arguments.window.unwrap_or(ActivityWindow::Whole);
     if window != ActivityWindow::Whole {
         // Complete the second of the last event.

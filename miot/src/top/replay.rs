@@ -2,7 +2,7 @@
 
 use super::update::{Order, SourceState, Update, UpdateError};
 use crate::chain;
-use crate::{sets, unread};
+use crate::unread;
 use anyhow::Context as _;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
@@ -73,7 +73,7 @@ impl Trace {
     /// Takes the rows up to a time from the next batch that was read.
     fn take(&mut self, until: i64) -> Option<RecordBatch> {
         let batch = self.waiting.front_mut()?;
-        let rows = before(batch, until.saturating_add(1));
+        let rows = through(batch, until);
         let taken = batch.slice(0, rows);
         *batch = batch.slice(rows, batch.num_rows() - rows);
         if batch.num_rows() == 0 {
@@ -103,11 +103,7 @@ impl Replay {
     /// Opens a trace or set at its start, or at the events that completed at or after `since`.
     pub(crate) fn open(source: &Path, since: Option<i64>) -> anyhow::Result<Replay> {
         let from = since.map_or(follow::FollowFrom::Start, follow::FollowFrom::Time);
-        let dirs = sets::traces(source)?;
-        if dirs.len() > 1 {
-            // Checks that they are one set, and reports what is missing.
-            drop(unread::open(source)?);
-        }
+        let dirs = unread::members(source)?;
         let open = |dir: PathBuf| {
             let follow = unread::follow(&dir, from)?;
             let (waiting, losses) = (VecDeque::new(), VecDeque::new());
@@ -181,7 +177,8 @@ impl Replay {
 
     /// Advances the clock by `passed` nanoseconds.
     fn play(&mut self, passed: f64) -> anyhow::Result<()> {
-        if self.next().is_none() && self.read()? {
+        let was_waiting = self.next().is_some();
+        if self.read()? && !was_waiting {
             let last = |trace: &Trace| trace.waiting.back().map(|last| time(last, last.num_rows() - 1));
             let last = self.traces.iter().filter_map(last).max();
             self.clock = self.clock.or(self.next());
@@ -203,10 +200,10 @@ impl Replay {
                 return Ok(());
             }
         }
-        if self.next().is_none() {
+        if !self.read()? {
             // Complete the second of the last event. Later times are unknown.
             self.ended = true;
-            let end = (self.activity.last().div_euclid(SECOND) + 1) * SECOND;
+            let end = end_of_second(self.activity.last()).saturating_add(1);
             self.clock = Some(clock.min(end));
             self.activity.advance(clock.min(end));
             if self.side_read.is_none_or(|at| at.elapsed() >= SIDE_EVERY) {
@@ -271,7 +268,7 @@ impl Replay {
     fn losses(&mut self, clock: i64) {
         for trace in &mut self.traces {
             while let Some(batch) = trace.losses.pop_front() {
-                let due = before(&batch, clock.saturating_add(1));
+                let due = through(&batch, clock);
                 self.activity.add(Table::Losses, &batch.slice(0, due));
                 if due < batch.num_rows() {
                     trace.losses.push_front(batch.slice(due, batch.num_rows() - due));
@@ -282,8 +279,9 @@ impl Replay {
     }
 }
 
+/// Returns the last nanosecond of the second of a time.
 fn end_of_second(time: i64) -> i64 {
-    (time.div_euclid(SECOND) + 1).saturating_mul(SECOND) - 1
+    time.saturating_add(SECOND - 1 - time.rem_euclid(SECOND))
 }
 
 /// Least speed of the playback.
@@ -299,6 +297,12 @@ fn times(batch: &RecordBatch) -> &[i64] {
 
 fn time(batch: &RecordBatch, row: usize) -> i64 {
     times(batch).get(row).copied().unwrap_or(0)
+}
+
+/// Returns the number of rows before the first row after `time`.
+fn through(batch: &RecordBatch, time: i64) -> usize {
+    let times = times(batch);
+    times.iter().position(|at| *at > time).unwrap_or(times.len())
 }
 
 /// Returns the number of rows before the first row at `time` or later.

@@ -1,85 +1,121 @@
-//! Activity of the log-servers of a set, as one.
+//! Activity of the log-servers or traces of a set, as one.
 
 use super::ROWS;
 use super::live::{HISTORY, Live};
 use super::update::{Order, SourceState, Update, UpdateError};
 use crate::remote::Tls;
-use crate::sets;
-use miot_activity::{ActivityHistory, ActivitySnapshot, ActivityWindow};
+use crate::sets::MemberStatus;
+use crate::{sets, unread};
+use miot_activity::{Activity, ActivityHistory, ActivitySnapshot, ActivityWindow};
 use miot_proto::activity::{ActivityGroup, ActivityRow};
 use miot_proto::status::ClusterStatus;
+use miot_trace_store::Table;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 use std::thread::{self, Scope};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Interval at which orders of the user and updates of the log-servers are polled.
 const POLL: Duration = Duration::from_millis(50);
+/// Time without an answer after which a log-server is shown as away.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// One log-server of a set, polled by a thread.
 struct Polled {
     address: String,
     orders: Sender<Order>,
     updates: Receiver<Result<Update, UpdateError>>,
+    /// The latest answer; `None` until the first one in the present window.
     latest: Option<Result<Update, UpdateError>>,
+    /// Time of the latest answer, of the start, or of the latest order.
+    since: Instant,
 }
 
 impl Polled {
     /// Polls a log-server until its `Polled` is dropped.
     fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        live: Live,
+        member: &MemberStatus,
+        tls: &Tls,
         how: (ActivityWindow, Duration),
     ) -> Polled {
         let (orders, ordered) = channel();
         let (updated, updates) = sync_channel(1);
-        let address = live.address().to_owned();
+        let live = Live::new(&member.address, tls);
         scope.spawn(move || live.run(&ordered, &updated, how));
-        Polled { address, orders, updates, latest: None }
+        let missing = member.missing.clone().map(|reason| Err(UpdateError { reason, is_over: false }));
+        Polled { address: member.address.clone(), orders, updates, latest: missing, since: Instant::now() }
     }
 
-    /// Takes the update that has arrived. Returns false if there is none.
-    fn receive(&mut self) -> bool {
-        let update = match self.updates.try_recv() {
-            Ok(update) => update,
-            Err(TryRecvError::Empty) => return false,
-            Err(TryRecvError::Disconnected) => {
-                Err(UpdateError { reason: "its thread has ended".to_owned(), is_over: true })
+    /// Passes on an order of the user.
+    fn order(&mut self, order: Order) {
+        // The thread ends only when this `Polled` does.
+        let _ = self.orders.send(order);
+        if matches!(order, Order::Window(_)) {
+            (self.latest, self.since) = (None, Instant::now());
+        }
+    }
+
+    /// Takes the answer that has arrived, if it is one for this window. Returns false if there is
+    /// none.
+    fn receive(&mut self, window: ActivityWindow) -> bool {
+        match self.updates.try_recv() {
+            Ok(Ok(update)) if update.window != window => false,
+            Ok(update) => {
+                (self.latest, self.since) = (Some(update), Instant::now());
+                true
             }
-        };
-        self.latest = Some(update);
-        true
+            Err(_) => false,
+        }
+    }
+
+    /// Returns the latest answer, or why there is none; `None` if it can still come.
+    fn state(&self, patience: Duration) -> Option<Result<&Update, String>> {
+        let is_late = self.since.elapsed() > patience;
+        match &self.latest {
+            Some(Err(error)) => Some(Err(format!("{}: {}", self.address, error.reason))),
+            _ if is_late => Some(Err(format!("{}: no answer", self.address))),
+            latest => latest.as_ref().and_then(|latest| latest.as_ref().ok()).map(Ok),
+        }
     }
 }
 
 /// Polls the log-servers of a set until a receiver is dropped. Each has a thread, so that one that
 /// does not answer delays no other.
 pub(super) fn run(
-    members: Vec<Live>,
+    members: &[MemberStatus],
+    tls: &Tls,
     orders: &Receiver<Order>,
     updates: &SyncSender<Result<Update, UpdateError>>,
-    (window, interval): (ActivityWindow, Duration),
+    (mut window, interval): (ActivityWindow, Duration),
 ) {
+    let patience = PATIENCE.max(2 * interval);
     thread::scope(|scope| {
-        let start = |live| Polled::start(scope, live, (window, interval));
-        let mut members: Vec<Polled> = members.into_iter().map(start).collect();
+        let start = |member| Polled::start(scope, member, tls, (window, interval));
+        let mut members: Vec<Polled> = members.iter().map(start).collect();
+        let mut shown = Instant::now();
         loop {
             thread::sleep(POLL);
             match orders.try_recv() {
-                Ok(order) => members.iter().for_each(|member| {
-                    // A thread ends only when this function does.
-                    let _ = member.orders.send(order);
-                }),
+                Ok(order) => {
+                    if let Order::Window(wanted) = order {
+                        window = wanted;
+                    }
+                    members.iter_mut().for_each(|member| member.order(order));
+                }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => return,
             }
-            let arrived = members.iter_mut().filter_map(|member| member.receive().then_some(())).count();
-            // The first update has all members.
-            if arrived == 0 || members.iter().any(|member| member.latest.is_none()) {
+            let arrived = members.iter_mut().map(|member| member.receive(window)).filter(|is| *is).count();
+            if arrived == 0 && shown.elapsed() < interval {
                 continue;
             }
+            let states: Option<Vec<_>> = members.iter().map(|member| member.state(patience)).collect();
+            let Some(states) = states else { continue };
+            shown = Instant::now();
             // A slow screen skips this update and gets the next one.
-            if let Err(TrySendError::Disconnected(_)) = updates.try_send(merge(&members)) {
+            if let Err(TrySendError::Disconnected(_)) = updates.try_send(merge(states)) {
                 return;
             }
         }
@@ -87,17 +123,14 @@ pub(super) fn run(
 }
 
 /// Returns the sum of the latest updates; an error if no log-server answers.
-fn merge(members: &[Polled]) -> Result<Update, UpdateError> {
+fn merge(members: Vec<Result<&Update, String>>) -> Result<Update, UpdateError> {
     let mut sum: Option<Update> = None;
     let mut away = Vec::new();
     for member in members {
-        match &member.latest {
-            Some(Ok(update)) => match &mut sum {
-                None => sum = Some(update.clone()),
-                Some(sum) => add_update(sum, update.clone()),
-            },
-            Some(Err(error)) => away.push(format!("{}: {}", member.address, error.reason)),
-            None => {}
+        match (member, &mut sum) {
+            (Ok(update), None) => sum = Some(update.clone()),
+            (Ok(update), Some(sum)) => add_update(sum, update.clone()),
+            (Err(reason), _) => away.push(reason),
         }
     }
     match sum {
@@ -110,8 +143,6 @@ fn merge(members: &[Polled]) -> Result<Update, UpdateError> {
 }
 
 fn add_update(sum: &mut Update, more: Update) {
-    // A log-server gets a new window at its next poll.
-    sum.window = more.window;
     add(&mut sum.snapshot, more.snapshot);
     add_history(&mut sum.history, &more.history);
     if let (SourceState::Live(sum), SourceState::Live(more)) = (&mut sum.state, more.state) {
@@ -182,6 +213,24 @@ fn sort(merged: &mut ActivitySnapshot) {
     }
 }
 
+/// Returns the activity of the traces of a set, since a time, nanoseconds since 1970.
+pub(super) fn of_traces(set: &Path, since: Option<i64>) -> anyhow::Result<Activity> {
+    let reader = unread::open(set)?;
+    let mut activity = Activity::new();
+    for batch in reader.batches(Table::Processes) {
+        activity.add(Table::Processes, &batch?);
+    }
+    for batch in reader.rows()? {
+        let batch = batch?;
+        let from = since.map_or(0, |since| super::replay::before(&batch, since));
+        activity.add_rows(&batch.slice(from, batch.num_rows() - from));
+    }
+    for batch in reader.batches(Table::Losses) {
+        activity.add(Table::Losses, &batch?);
+    }
+    Ok(activity)
+}
+
 /// Adds the snapshot of another log-server.
 fn add(merged: &mut ActivitySnapshot, other: ActivitySnapshot) {
     merged.begin = merged.begin.min(other.begin);
@@ -191,16 +240,12 @@ fn add(merged: &mut ActivitySnapshot, other: ActivitySnapshot) {
     merged.skipped = merged.skipped.saturating_add(other.skipped);
     merged.filtered = merged.filtered.saturating_add(other.filtered);
     add_row(&mut merged.cluster, &other.cluster);
-    // Nodes, processes and files of two log-servers are different ones, except for those that
-    // moved.
-    for (group, more) in [
-        (&mut merged.nodes, other.nodes),
-        (&mut merged.processes, other.processes),
-        (&mut merged.files, other.files),
-    ] {
+    // Processes and files of two log-servers are different ones, except for those that moved.
+    for (group, more) in [(&mut merged.processes, other.processes), (&mut merged.files, other.files)] {
         (group.count, group.others) = (group.count + more.count, group.others + more.others);
         group.rows.extend(more.rows);
     }
+    add_by_name(&mut merged.nodes, other.nodes);
     add_by_name(&mut merged.jobs, other.jobs);
     add_by_name(&mut merged.operations, other.operations);
     merged.losses.extend(other.losses);
@@ -209,14 +254,16 @@ fn add(merged: &mut ActivitySnapshot, other: ActivitySnapshot) {
 fn add_by_name(group: &mut ActivityGroup, more: ActivityGroup) {
     let mut rows: BTreeMap<String, ActivityRow> =
         group.rows.drain(..).map(|row| (row.name.clone(), row)).collect();
+    let mut of_both = 0;
     for row in more.rows {
         let name = row.name.clone();
+        of_both += u64::from(rows.contains_key(&name));
         add_row(rows.entry(name.clone()).or_insert(ActivityRow { name, ..ActivityRow::default() }), &row);
     }
     group.rows = rows.into_values().collect();
     group.rows.sort_by_key(|row| std::cmp::Reverse(row.requests));
     group.rows.truncate(ROWS);
-    (group.count, group.others) = (group.count.max(more.count), group.others + more.others);
+    (group.count, group.others) = (group.count + more.count - of_both, group.others + more.others);
 }
 
 /// Adds the figures of a row. Of percentiles the greater one is an upper bound.

@@ -49,7 +49,7 @@ fn any_number_of_jobs_users_programs_and_files_is_distinguished() {
     }
 }
 
-/// A path that is used again after 2^20 others gets another id.
+/// More paths than the log-client remembers.
 #[test]
 fn more_than_a_million_paths_of_a_program_are_counted() {
     const PATHS: u64 = (1 << 20) + 1000;

@@ -288,7 +288,7 @@ mod tests {
             let bytes = stream(&rows(&schema::of(Table::Files)), compression);
             let mut refused = 0;
             for at in 0..bytes.len() {
-                for mask in [1, 2, 4, 8, 16, 32, 64, 128, 255] {
+                for mask in [1, 8, 64, 128, 255] {
                     let mut damaged = bytes.clone();
                     damaged[at] ^= mask;
                     refused += usize::from(read_messages(&damaged, |_| true, true).is_err());

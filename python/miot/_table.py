@@ -30,7 +30,8 @@ def _need(module: str, purpose: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(f"{purpose} needs {module}: pip install {module}") from error
+        package = module.partition(".")[0]
+        raise ImportError(f"{purpose} needs {package}: pip install {package}") from error
 
 
 def warn(notes: list[str], stacklevel: int = 3) -> None:

@@ -270,6 +270,8 @@ def test_tools_show_regions(tmp_path):
     assert slices["epoch"]["ts"] <= slices["fetch"]["ts"]
     page = run("miot", "report", trace.dir, "-o", "-")
     assert 'id="regions-table"' in page and "<bdi>fetch</bdi>" in page
+    # A region is not a request.
+    assert "Most time went into posix stat" in page
     table = run("miot", "stat", trace.dir, "--by", "region").splitlines()
     assert table[0].split()[:4] == ["region", "layer", "count", "time"]
     assert [line.split()[:3] for line in table[1:4:2]] == [["epoch", "all", "1"], ["fetch", "all", "1"]]

@@ -250,6 +250,7 @@ def test_checkpoints_are_listed_with_their_files(tmp_path):
     run("miot", "report", tmp_path / "trace", "-o", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "checkpoints-table" in page and page.count("second-1.pt") >= 1
+    assert page.count('<td data-value="0">0</td>') == 3, "rows of the first checkpoint"
 
 
 def test_scientific_formats_move_the_bytes_of_their_files(tmp_path):

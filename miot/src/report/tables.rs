@@ -192,7 +192,8 @@ pub(super) fn checkpoints(model: &Model, rows: usize) -> Option<String> {
     let mut table = Table::new("checkpoints-table", caption, &columns);
     for row in checkpoints.iter().take(rows) {
         let file = row.file.as_deref();
-        table.row(format_args!("{} {}", row.checkpoint, file.unwrap_or("all"))).count(row.checkpoint);
+        table.row(format_args!("{} {}", row.checkpoint, file.unwrap_or("all")));
+        table.number(row.checkpoint, &grouped(row.checkpoint));
         table.bytes(row.bytes_written).count(row.files).time(row.time).share(row.blocked);
         table.real(row.tasks.map(|tasks| tasks as f64), |tasks| format!("{tasks}"));
         table.count(row.writers).count(row.writers_at_once);

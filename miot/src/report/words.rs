@@ -3,6 +3,7 @@
 use super::model::Model;
 use super::times::moment;
 use crate::numbers::{bytes, count};
+use miot_proto::op::Layer;
 
 /// Maximum number of unreadable files that are named.
 const UNREAD: usize = 10;
@@ -104,7 +105,8 @@ pub(super) fn summary(model: &Model) -> Vec<String> {
         span(totals.time),
         busy
     ));
-    if let Some(most) = model.summary.operations.first() {
+    // A region of a program is not a request.
+    if let Some(most) = model.summary.operations.iter().find(|row| row.layer != Layer::App.name()) {
         let share = 100.0 * most.time as f64 / totals.time.max(1) as f64;
         sentences.push(format!(
             "Most time went into {} {}: {}, {} in total ({share:.0} % of the time in requests), half of them within {} and 99 % within {}.",

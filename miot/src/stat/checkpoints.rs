@@ -24,7 +24,7 @@ pub(super) fn run(source: &Source, format: Format) -> anyhow::Result<ExitCode> {
             "bandwidth",
         ],
         cells,
-        if_empty: "no regions of checkpoints: see docs/guide/regions.md",
+        if_empty: "no regions named `checkpoint`: mark them with miot.region(…), or run `python -m miot instrument torch PROGRAM` under miot run",
     };
     text.print(&reader, &found, &found.rows, found.left_out, format)
 }

@@ -31,7 +31,7 @@ pub(super) fn run(source: &Source, region: Option<&str>, format: Format) -> anyh
             "bandwidth",
         ],
         cells,
-        if_empty: "no regions: see docs/guide/regions.md",
+        if_empty: "no regions: mark them with miot.region(…) in Python, or run `python -m miot instrument torch PROGRAM` under miot run",
     };
     text.print(&reader, &found, &found.rows, found.left_out, format)
 }

@@ -273,10 +273,14 @@ mod tests {
         assert!(read(&stream(&of(schema::rows()), None)).is_ok());
         let some = Arc::new(schema::rows().project(&[3, 0]).unwrap());
         assert!(read(&stream(&of(some), None)).is_ok());
-        let none = Arc::new(Schema::empty());
+        let one = |name: &str, data_type: &DataType| {
+            Arc::new(Schema::new(vec![Field::new(name, data_type.clone(), false)]))
+        };
+        assert!(read(&stream(&of(one("of a later version", &DataType::Int64)), None)).is_ok());
         let zone = DataType::Timestamp(TimeUnit::Nanosecond, Some("U\0".into()));
-        let zone = Arc::new(Schema::new(vec![Field::new("time", zone, false)]));
-        for other in [schema::of(Table::Files), none, zone] {
+        for other in
+            [Schema::empty().into(), one("time", &zone), one("later", &zone), one("pid", &DataType::Utf8)]
+        {
             assert!(read(&stream(&of(other), None)).is_err());
         }
         assert!(read(&stream(&rows(&schema::rows()), Some(CompressionType::ZSTD))).is_err());

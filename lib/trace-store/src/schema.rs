@@ -498,14 +498,15 @@ pub(crate) fn with_names(table: Table, found: &Fields) -> Fields {
     found.iter().enumerate().map(column).collect()
 }
 
-/// Returns true for one or more columns of [`rows`], of this version or an earlier one.
+/// Returns true for one or more columns of [`rows`], of this version, an earlier one, or a later one,
+/// which may have further columns of the same types.
 pub(crate) fn are_of_rows(found: &Fields) -> bool {
-    let is_one = |found: &FieldRef| {
-        let column = all_rows().field_with_name(found.name()).map(Field::data_type);
-        column.is_ok_and(|column| {
-            found.data_type() == column
-                || is_earlier_name(&found.data_type().to_string(), &column.to_string())
-        })
+    let is_one = |found: &FieldRef| match all_rows().field_with_name(found.name()) {
+        Ok(column) => {
+            found.data_type() == column.data_type()
+                || is_earlier_name(&found.data_type().to_string(), &column.data_type().to_string())
+        }
+        Err(_) => row_columns().any(|(_, data_type)| found.data_type() == data_type),
     };
     !found.is_empty() && found.iter().all(is_one)
 }

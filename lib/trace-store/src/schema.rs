@@ -498,8 +498,8 @@ pub(crate) fn with_names(table: Table, found: &Fields) -> Fields {
     found.iter().enumerate().map(column).collect()
 }
 
-/// Returns true for one or more columns of [`rows`], of this version, an earlier one, or a later one,
-/// which may have further columns of the same types.
+/// Returns true for one or more columns of [`rows`], of this version, an earlier one, or a later
+/// one, which may have further columns of the same types.
 pub(crate) fn are_of_rows(found: &Fields) -> bool {
     let is_one = |found: &FieldRef| match all_rows().field_with_name(found.name()) {
         Ok(column) => {

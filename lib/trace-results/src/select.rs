@@ -109,77 +109,10 @@ impl EventQuery {
                 read.push(name);
             }
         }
-        let scans = ColumnScans::begin(reader, &read, &matcher)?;
-        watch.begin(scans.rows());
-        Ok(EventBatches { scans, matcher, files, names, query: self.clone(), watch, ended: false })
+        let scan = reader.scan(&Select::columns(&read).between(matcher.times()))?;
+        watch.begin(scan.rows());
+        Ok(EventBatches { scan, matcher, files, names, query: self.clone(), watch, ended: false })
     }
-}
-
-/// Least number of columns for each scan: below it, decoding `time` again would cost too much.
-const LEAST_COLUMNS: usize = 4;
-/// Maximum number of scans.
-const MOST_SCANS: usize = 4;
-
-/// Scans of different columns of the same events, so that several threads decode. Each also has the
-/// column `time`, by which the batches are compared.
-#[derive(Debug)]
-struct ColumnScans(Vec<Scan>);
-
-impl ColumnScans {
-    fn begin(reader: &Reader, columns: &[&'static str], matcher: &Matcher) -> Result<ColumnScans, Error> {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let count = (columns.len() / LEAST_COLUMNS).clamp(1, processors.min(MOST_SCANS));
-        let scan = |first: usize| {
-            let some: Vec<&'static str> = columns.iter().skip(first).step_by(count).copied().collect();
-            reader.scan(&Select::columns(&some).between(matcher.times()))
-        };
-        Ok(ColumnScans((0..count).map(scan).collect::<Result<_, _>>()?))
-    }
-
-    /// Maximum number of rows of sealed parts.
-    fn rows(&self) -> u64 {
-        self.0.first().map_or(0, Scan::rows)
-    }
-
-    /// Returns the next batch with the columns of all scans.
-    fn next(&mut self) -> Result<Option<RecordBatch>, Error> {
-        let batches = self.0.iter_mut().map(|scan| scan.next().transpose());
-        let mut batches = batches.collect::<Result<Vec<_>, _>>()?.into_iter();
-        let Some(first) = batches.next() else { return Ok(None) };
-        let (mut fields, mut columns) = match &first {
-            Some(batch) => (batch.schema().fields().to_vec(), batch.columns().to_vec()),
-            None => (Vec::new(), Vec::new()),
-        };
-        for other in batches {
-            match (&first, other) {
-                (None, None) => {}
-                (Some(first), Some(other)) if have_same_times(first, &other) => {
-                    let all = other.schema().fields().to_vec().into_iter().zip(other.columns().to_vec());
-                    for (field, column) in all.filter(|(field, _)| field.name() != "time") {
-                        fields.push(field);
-                        columns.push(column);
-                    }
-                }
-                _ => {
-                    return Err(Error::Failed(
-                        "parts of the trace were removed or damaged while they were read: read it again"
-                            .to_owned(),
-                    ));
-                }
-            }
-        }
-        let Some(first) = first else { return Ok(None) };
-        if self.0.len() == 1 {
-            return Ok(Some(first));
-        }
-        Ok(Some(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?))
-    }
-}
-
-/// Returns whether two batches have the same column `time`.
-fn have_same_times(one: &RecordBatch, other: &RecordBatch) -> bool {
-    let times = |batch: &RecordBatch| batch.column_by_name("time").map(|column| column.to_data());
-    one.num_rows() == other.num_rows() && times(one) == times(other)
 }
 
 fn name_type() -> DataType {
@@ -190,7 +123,7 @@ fn name_type() -> DataType {
 /// Batches of the selected events; ends after an error.
 #[derive(Debug)]
 pub struct EventBatches<W> {
-    scans: ColumnScans,
+    scan: Scan,
     matcher: Matcher,
     files: Option<HashSet<u64>>,
     names: Joiner,
@@ -202,7 +135,7 @@ pub struct EventBatches<W> {
 impl<W: Watch> EventBatches<W> {
     fn try_next(&mut self) -> Result<Option<RecordBatch>, Error> {
         loop {
-            let Some(batch) = self.scans.next()? else { return Ok(None) };
+            let Some(batch) = self.scan.next().transpose()? else { return Ok(None) };
             self.watch.read(batch.num_rows() as u64)?;
             let batch = self.selected(batch)?;
             if batch.num_rows() > 0 {

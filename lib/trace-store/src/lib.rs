@@ -47,7 +47,8 @@
 //! | `retain`, `carried` | removal of the oldest parts; the rows of them that are kept |
 //! | [`writer`], `recover` | appending to a trace; the state that a restarted writer needs |
 //! | [`reader`] | a snapshot of the trace: each row once |
-//! | `scan`, [`rows`], [`follow`] | selected columns and times; joins with names; new rows as they are written |
+//! | `scan`, `decoders` | selected columns and times; threads that decode columns |
+//! | [`rows`], [`follow`] | joins with names; new rows as they are written |
 //! | `handles`, `samples` | what a restarted log-server reads: open handles, last device samples |
 //! | `used_ids` | detects ids in events of a live part that no side table defines |
 //! | `live_rows` | rows of a live stream up to its last whole message |
@@ -63,6 +64,7 @@ mod carried;
 mod checksum;
 pub mod clocks;
 pub mod compact;
+mod decoders;
 mod error;
 pub mod escape;
 mod event_file;

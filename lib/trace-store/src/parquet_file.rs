@@ -1,6 +1,7 @@
 //! Sealed files: their properties, and reading them.
 
-use crate::checksum::{self, CheckedGroup, FileChecksums};
+use crate::checksum::{self, CheckedGroup, FileChecksums, GroupBytes};
+use crate::decoders::{Decoders, Group};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::schema::{self, Table};
@@ -106,9 +107,12 @@ pub(crate) struct Batches {
     metadata: ArrowReaderMetadata,
     sums: FileChecksums,
     mask: ProjectionMask,
+    decoders: Arc<Decoders>,
+    /// The columns for each thread; none if this thread decodes all.
+    shares: Vec<ProjectionMask>,
     groups: std::vec::IntoIter<usize>,
     /// The row group being read, and the number of its remaining rows.
-    reader: Option<(ParquetRecordBatchReader, u64)>,
+    reader: Option<(Group, u64)>,
     /// Bytes of the row group being read.
     bytes: Bytes,
     tolerant: Option<(Layout, OnDamage)>,
@@ -121,7 +125,6 @@ impl Batches {
         let sums = FileChecksums::of(path, metadata.metadata())?;
         let groups = (0..metadata.metadata().num_row_groups()).collect::<Vec<_>>().into_iter();
         let path = path.to_owned();
-        let mask = ProjectionMask::all();
         Ok(Batches {
             table,
             has_all_columns: true,
@@ -129,7 +132,9 @@ impl Batches {
             path,
             metadata,
             sums,
-            mask,
+            mask: ProjectionMask::all(),
+            decoders: Arc::default(),
+            shares: Vec::new(),
             groups,
             reader: None,
             bytes: Bytes::new(),
@@ -163,6 +168,15 @@ impl Batches {
         Ok(Batches { has_all_columns: false, mask, groups, ..all })
     }
 
+    /// Decodes these columns, which must be those of [`Batches::some`], with several threads. Row
+    /// groups that are not kept in memory are decoded by one.
+    pub(crate) fn decoded_by(self, decoders: &Arc<Decoders>, columns: &[&str]) -> Batches {
+        let parquet = self.metadata.metadata().file_metadata().schema_descr();
+        let shares =
+            decoders.shares(columns).into_iter().map(|share| ProjectionMask::columns(parquet, share));
+        Batches { shares: shares.collect(), decoders: Arc::clone(decoders), ..self }
+    }
+
     /// Skips and logs damaged row groups.
     pub(crate) fn tolerant(self, layout: &Layout, on_damage: &OnDamage) -> Batches {
         Batches { tolerant: Some((layout.clone(), on_damage.clone())), ..self }
@@ -185,10 +199,11 @@ impl Batches {
             CheckedGroup::Damaged => return damaged(&self.path, "is not what was written".to_owned()),
             CheckedGroup::InMemory(bytes) => {
                 self.bytes = bytes.bytes.clone();
-                self.reader(bytes, group)
+                self.decoded(bytes, group)
             }
             CheckedGroup::InFile => {
-                self.reader(self.file.try_clone().map_err(Error::io("open", &self.path))?, group)
+                let file = self.file.try_clone().map_err(Error::io("open", &self.path))?;
+                self.reader(file, &self.mask, group).map(Group::from)
             }
         };
         match reader {
@@ -198,15 +213,27 @@ impl Batches {
         Ok(())
     }
 
-    /// Returns the reader of a row group.
     fn reader(
         &self,
         source: impl ChunkReader + 'static,
+        mask: &ProjectionMask,
         group: usize,
     ) -> Result<ParquetRecordBatchReader, ParquetError> {
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(source, self.metadata.clone());
-        let builder = builder.with_batch_size(BATCH_ROWS).with_projection(self.mask.clone());
+        let builder = builder.with_batch_size(BATCH_ROWS).with_projection(mask.clone());
         builder.with_row_groups(vec![group]).build()
+    }
+
+    /// Begins to decode a row group.
+    fn decoded(&self, bytes: GroupBytes, group: usize) -> Result<Group, ParquetError> {
+        match self.shares.split_first() {
+            Some((own, others)) => {
+                let own = self.reader(bytes.clone(), own, group)?;
+                let others = others.iter().map(|share| self.reader(bytes.clone(), share, group));
+                Ok(self.decoders.decode(own, others.collect::<Result<_, _>>()?))
+            }
+            None => self.reader(bytes, &self.mask, group).map(Group::from),
+        }
     }
 
     fn try_next(&mut self) -> Result<Option<RecordBatch>, (Error, u64)> {

@@ -292,30 +292,31 @@ impl Reader {
         self.batches(Table::Events)
     }
 
-    /// Returns selected columns of the events of a time range, in order, each once. Another thread
-    /// decodes them ahead of the caller.
+    /// Returns selected columns of the events of a time range, in order, each once. Other
+    /// threads decode them ahead of the caller.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`], also for a column that events do not have. The items can
     /// have the same errors.
     pub fn scan(&self, select: &Select) -> Result<Scan, Error> {
         if self.others.is_empty() {
-            return self.own_scan(select);
+            return self.own_scan(select, true);
         }
         let wide = if self.moved.is_empty() { select.clone() } else { select.clone().with_needed(&NEEDED) };
-        let mut scans = vec![self.own_scan(&wide)?];
+        // Several traces are decoded at the same time anyway.
+        let mut scans = vec![self.own_scan(&wide, false)?];
         for other in &self.others {
-            scans.push(other.own_scan(&wide)?);
+            scans.push(other.own_scan(&wide, false)?);
         }
         Scan::merged(scans, self.until, &self.moved, select, &self.layout)
     }
 
-    fn own_scan(&self, select: &Select) -> Result<Scan, Error> {
+    fn own_scan(&self, select: &Select, shares_columns: bool) -> Result<Scan, Error> {
         let parts = self.parts.iter().filter_map(|part| match &part.live {
             None => select.wants_sealed(part.number).then_some(ScanPart::Sealed(part.number)),
             Some(live) => live[Table::Events as usize].as_ref().map(|live| ScanPart::Live(live.reopened())),
         });
-        scan::start(&self.layout, parts.collect(), select, &self.missed, &self.on_damage)
+        scan::start(&self.layout, parts.collect(), select, shares_columns, &self.missed, &self.on_damage)
     }
 
     /// Returns the rows of a table, in the order in which they were written; ends after an error.

@@ -1,10 +1,11 @@
 //! Scan of selected columns of the events of a time range, for analyses of long traces.
 //!
-//! Another thread reads and decodes while the caller processes the previous batch. Memory use is a
-//! few batches, independent of the length of the trace.
+//! Other threads read and decode while the caller processes the previous batch. Memory use is a row
+//! group and a few batches, independent of the length of the trace.
 
 #![expect(clippy::disallowed_types, reason = "count of rows missed by readers of the live part")]
 
+use crate::decoders::Decoders;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::live::LiveReader;
@@ -25,7 +26,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 /// Decoded batches that may wait for the caller.
 const AHEAD: usize = 4;
@@ -109,13 +110,21 @@ impl Select {
         arrow_select::filter::filter_record_batch(&batch, &wanted)
     }
 
+    fn wants_column(&self, name: &str) -> bool {
+        name == "time" || self.columns.contains(&name)
+    }
+
+    /// Returns the columns to read.
+    fn read(&self) -> Vec<&'static str> {
+        schema::event_columns().filter(|name| self.wants_column(name)).collect()
+    }
+
     fn schema(&self) -> Result<SchemaRef, ArrowError> {
         let all = schema::of(Table::Events);
         if let Some(unknown) = self.columns.iter().find(|name| all.column_with_name(name).is_none()) {
             return Err(ArrowError::SchemaError(format!("events have no column `{unknown}`")));
         }
-        let wanted = |name: &str| name == "time" || self.columns.contains(&name);
-        let fields = all.fields().iter().filter(|field| wanted(field.name()));
+        let fields = all.fields().iter().filter(|field| self.wants_column(field.name()));
         Ok(Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>())))
     }
 }
@@ -124,6 +133,8 @@ impl Select {
 #[derive(Debug)]
 pub struct Scan {
     batches: Receiver<Result<RecordBatch, Error>>,
+    /// The thread that sends the batches.
+    thread: Option<JoinHandle<()>>,
     rows: u64,
 }
 
@@ -167,16 +178,24 @@ impl Scan {
                 }
             }
         };
-        thread::Builder::new().name("miot-merge".into()).spawn(merge).map_err(failed)?;
-        Ok(Scan { batches, rows })
+        let thread = thread::Builder::new().name("miot-merge".into()).spawn(merge).map_err(failed)?;
+        Ok(Scan { batches, thread: Some(thread), rows })
     }
 }
 
 impl Iterator for Scan {
     type Item = Result<RecordBatch, Error>;
 
+    /// # Panics
+    /// If the thread that reads has panicked: its rows are missing.
     fn next(&mut self) -> Option<Self::Item> {
-        self.batches.recv().ok()
+        let next = self.batches.recv().ok();
+        if next.is_none()
+            && let Some(Err(panic)) = self.thread.take().map(JoinHandle::join)
+        {
+            std::panic::resume_unwind(panic);
+        }
+        next
     }
 }
 
@@ -189,16 +208,16 @@ pub(crate) enum ScanPart {
 
 /// Opens the sealed events of a part.
 fn open_sealed(path: &Path, select: &Select) -> Result<Batches, Error> {
-    let mut columns = select.columns.clone();
-    columns.push("time");
-    Batches::some(Table::Events, path, &columns, |group| select.wants(group))
+    Batches::some(Table::Events, path, &select.read(), |group| select.wants(group))
 }
 
 /// Starts the scan. Parts that retention removes before they are read are counted in `missed`.
+/// With `shares_columns`, several threads decode.
 pub(crate) fn start(
     layout: &Layout,
     parts: Vec<ScanPart>,
     select: &Select,
+    shares_columns: bool,
     missed: &Arc<AtomicU64>,
     on_damage: &OnDamage,
 ) -> Result<Scan, Error> {
@@ -215,10 +234,13 @@ pub(crate) fn start(
         }
     }
     let (sender, batches) = sync_channel(AHEAD);
+    let is_sealed = |part: &ScanPart| matches!(part, ScanPart::Sealed(_));
+    let columns = if shares_columns && parts.iter().any(is_sealed) { schema.fields().len() } else { 0 };
     let scan = ScanThread {
         layout: layout.clone(),
         select: select.clone(),
         schema,
+        decoders: Arc::new(Decoders::start(columns)),
         missed: Arc::clone(missed),
         on_damage: on_damage.clone(),
         has_sent: Cell::new(false),
@@ -232,8 +254,8 @@ pub(crate) fn start(
         }
         scan.end();
     };
-    thread::Builder::new().name("miot-scan".into()).spawn(read).map_err(failed)?;
-    Ok(Scan { batches, rows })
+    let thread = thread::Builder::new().name("miot-scan".into()).spawn(read).map_err(failed)?;
+    Ok(Scan { batches, thread: Some(thread), rows })
 }
 
 /// The thread that reads and decodes.
@@ -241,6 +263,7 @@ struct ScanThread {
     layout: Layout,
     select: Select,
     schema: SchemaRef,
+    decoders: Arc<Decoders>,
     missed: Arc<AtomicU64>,
     on_damage: OnDamage,
     /// True if a batch was sent.
@@ -256,7 +279,10 @@ impl ScanThread {
             ScanPart::Sealed(part) => {
                 let path = self.layout.sealed(Table::Events, part);
                 match open_sealed(&path, &self.select) {
-                    Ok(batches) => self.send(&path, batches.tolerant(&self.layout, &self.on_damage)),
+                    Ok(batches) => {
+                        let batches = batches.decoded_by(&self.decoders, &self.select.read());
+                        self.send(&path, batches.tolerant(&self.layout, &self.on_damage))
+                    }
                     Err(error)
                         if error.is_not_found() && self.layout.first().is_ok_and(|first| first > part) =>
                     {

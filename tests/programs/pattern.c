@@ -151,6 +151,12 @@ int main(int argc, char **argv)
 			check(lseek(fd, i * n[1], SEEK_SET) == i * n[1]);
 			check(read(fd, buffer, n[1]) == n[1]);
 		}
+	} else if (IS("positions")) { /* COUNT BYTES: a question for the position before each read */
+		fd = opened(path, O_RDONLY);
+		for (long i = 0; i < n[0]; i++) {
+			check(lseek(fd, 0, SEEK_CUR) == i * n[1]);
+			check(read(fd, buffer, n[1]) == n[1]);
+		}
 	} else if (IS("opens")) { /* COUNT: the same file */
 		for (long i = 0; i < n[0]; i++)
 			check(close(opened(path, O_RDONLY)) == 0);

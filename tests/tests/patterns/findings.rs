@@ -113,7 +113,7 @@ fn each_finding_is_reported_only_for_its_problem() {
             &[],
             &[("seeks", 1100), ("data_requests", 1100)],
             Some(("/data", 1100)),
-            format!("reads 1 1100 {LARGE} 0"),
+            format!("positions 1100 {LARGE}"),
         ),
         case(
             0,

@@ -21,6 +21,8 @@ use std::ops::Range;
 const REMEMBERED: usize = 1 << 15;
 /// Bit of the flags of `open` that truncates the file.
 const TRUNCATES: i64 = 0o1000;
+/// Argument of `lseek` and `fseek` that adds the offset to the present position.
+const FROM_POSITION: i64 = 1;
 
 /// Kind of a request for the rules, apart from its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +61,11 @@ impl RequestKind {
             _ => RequestKind::Other,
         }
     }
+}
+
+/// Returns whether a seek only asks for the position, as interpreters do at every `open`.
+fn asks_for_position(seek: &Event) -> bool {
+    seek.offset == Some(0) && seek.arg == Some(FROM_POSITION)
 }
 
 /// Versions of a file, which invalidate the ranges recorded for it.
@@ -338,7 +345,7 @@ impl Collector {
         facts.metadata_requests += 1;
         facts.metadata_time = facts.metadata_time.saturating_add(time);
         match subject.kind {
-            RequestKind::Seek => {
+            RequestKind::Seek if !asks_for_position(event) => {
                 facts.seeks += 1;
                 self.case(event, subject, Rule::Seeks, 1);
             }

@@ -34,9 +34,10 @@ pub(super) fn storm(case: &RuleInput<'_>) -> Option<RuleMatch> {
     Some(RuleMatch {
         rule: Rule::MetadataStorm,
         what: format!(
-            "{} metadata requests take {} of the I/O time, beside {} that move data; {rate:.0} a second",
+            "{} metadata requests take {} of the I/O time of {:.3} s, beside {} that move data; {rate:.0} a second",
             facts.metadata_requests,
             percent(of_time),
+            all as f64 / 1e9,
             facts.data_requests
         ),
         because: format!(

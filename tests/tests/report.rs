@@ -243,7 +243,7 @@ fn page_shows_the_program_and_the_figures_of_stat() {
 /// Checks that the saved file of an open plot has labels, inside the picture and without overlaps.
 #[track_caller]
 fn assert_speaks_for_itself(browser: &mut Browser, plot: &str) {
-    let time = "time since the first request";
+    let time = "time since the first event";
     let said: &[&str] = match plot {
         "throughput" => {
             &["Throughput over time", "read, upwards", "written, downwards", time, "bytes per second"]
@@ -488,6 +488,49 @@ fn missing_part_is_reported() {
 fn first_part(trace: &Path) -> PathBuf {
     let parts = std::fs::read_dir(trace.join("events")).unwrap();
     parts.map(|part| part.unwrap().path()).min().expect("a part")
+}
+
+/// Regions have a plot of their own and count neither as operations nor as durations of requests.
+#[test]
+fn regions_are_drawn_and_are_no_requests() {
+    let trace = fresh("report-regions").join("trace");
+    let mut build = TraceBuilder::create(&trace).unwrap();
+    let process = build.process(Process { node: "n1".into(), pid: 7, ..Process::default() });
+    let thread = build.thread(process, 7, "train");
+    let op = |layer: &str, name: &str| by_name(layer, name).unwrap().op;
+    for epoch in 0..3 {
+        let at = |second: i64| START + (10 * epoch + second) * SECOND;
+        for (name, from, to) in [("fetch", 0, 1), ("forward", 1, 8), ("checkpoint", 8, 9), ("epoch", 0, 9)] {
+            let file = Some(build.file(process, name.as_bytes()).unwrap());
+            let region = Event { file, ..Event::new(thread, op("app", "region"), at(from), at(to)) };
+            build.event(&region).unwrap();
+        }
+        let file = Some(build.file(process, b"/data/samples").unwrap());
+        let read = Event::new(thread, op("posix", "read"), at(0), at(0) + SECOND / 2);
+        build.event(&Event { file, length: Some(1000), result: 1000, ..read }).unwrap();
+    }
+    let _ = build.finish(|_| ()).unwrap();
+    let mut browser = opened(&report(&trace, &[]));
+    let mut strips = |plot: &str| {
+        browser.value(&format!(
+            "[...document.querySelectorAll('#{plot}-figure svg > .strip')].map((e) => e.textContent)"
+        ))
+    };
+    let names = ["epoch: 3 regions, 27 s", "forward: 3 regions, 21 s", "fetch: 3 regions, 3 s"];
+    assert_eq!(
+        strips("regions-over-time"),
+        json!([names[0], names[1], names[2], "checkpoint: 3 regions, 3 s"])
+    );
+    assert_eq!(strips("operations"), json!(["posix"]));
+    // Three bars of each color.
+    let bars = "['meta', 'busy', 'read', 'written'].map((kind) => \
+        document.querySelector('#regions-over-time-figure svg > path.' + kind).getAttribute('d').split('M').length - 1)";
+    assert_eq!(browser.value(bars), json!([3, 3, 3, 3]));
+    let model = json_of(&["report", "--format", "json", "-o", "-"], &trace);
+    let durations =
+        model["course"]["durations"].as_array().unwrap().iter().flat_map(|d| d.as_array().unwrap());
+    assert_eq!(durations.map(|of| of[1].as_u64().unwrap()).sum::<u64>(), 3, "of requests only");
+    assert_eq!(model["summary"]["operations"][0]["op"], "read", "regions come last");
 }
 
 /// Data like a cluster's: a month, many files, jobs on nodes, and extreme values.

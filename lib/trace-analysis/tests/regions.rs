@@ -114,6 +114,19 @@ fn figures(table: &RegionTable, region: &str, layer: Option<&str>) -> [u64; 7] {
 }
 
 #[test]
+fn times_of_regions_are_listed_by_name() {
+    let table = analyze(None, &processes(&[(1, 1, None), (2, 101, None), (3, 1, None)]), training());
+    let spans = table.spans.iter().map(|of| (of.region.as_str(), of.kind, of.count, of.time, &of.spans[..]));
+    let expected: [(_, _, _, _, &[(i64, i64)]); 4] = [
+        ("epoch", RegionKind::Other, 1, 1000, &[(0, 1000)]),
+        ("forward", RegionKind::Compute, 2, 450, &[(100, 300), (350, 600)]),
+        ("fetch", RegionKind::Fetch, 2, 150, &[(0, 100), (300, 350)]),
+        ("checkpoint", RegionKind::Checkpoint, 1, 100, &[(600, 700)]),
+    ];
+    assert_eq!(spans.collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn io_of_workers_is_hidden_while_the_main_thread_computes() {
     let table = analyze(None, &processes(&[(1, 1, None), (2, 101, None), (3, 1, None)]), training());
     assert_eq!((table.tasks, table.regions, table.left_out), (1, 6, 0));

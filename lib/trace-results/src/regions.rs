@@ -4,7 +4,9 @@ use crate::{Error, Input};
 use miot_trace_analysis::Programs;
 use miot_trace_analysis::findings::Finding;
 use miot_trace_analysis::regions::{COLUMNS, judge};
-pub use miot_trace_analysis::regions::{CheckpointRow, RegionKind, RegionRow, RegionSpans, RegionTable};
+pub use miot_trace_analysis::regions::{
+    CheckpointRow, NamedSpans, RegionKind, RegionRow, RegionSpans, RegionTable,
+};
 use miot_trace_events::events::{FEWEST_COLUMNS, FILE_COLUMNS};
 use miot_trace_store::{Reader, Table};
 use serde::Serialize;

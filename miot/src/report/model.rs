@@ -242,7 +242,7 @@ impl Files {
     }
 }
 
-/// Reads a trace with two threads besides the decoding thread.
+/// Reads a trace with two threads besides those that decode.
 pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     let reader = source.open()?;
     let processes = reader.table(Table::Processes)?;

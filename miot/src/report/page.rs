@@ -155,6 +155,15 @@ fn time_section(html: &mut String, model: &Model, plots: &[Plot]) {
     figure(
         html,
         plots,
+        "regions-over-time",
+        &format!(
+            "Times in which at least one thread is in a region, by the name of the regions: {}",
+            keys(plots, "regions-over-time")
+        ),
+    );
+    figure(
+        html,
+        plots,
         "operations",
         &format!(
             "Operations per second: {} Each step is {interval}. A call of one layer may consist of calls of the next layer, so layers must not be added.",

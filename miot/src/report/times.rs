@@ -52,7 +52,7 @@ impl Times {
         if self.span() >= LONG {
             format!("time (UTC), from {} on", moment(self.begin, "%-d %B %Y"))
         } else {
-            "time since the first request".to_owned()
+            "time since the first event".to_owned()
         }
     }
 

@@ -4,7 +4,7 @@ use super::checkpoints::{CheckpointSpan, Checkpoints};
 use super::scope::{Scope, Span};
 use super::spans::RowName;
 use super::tasks::{OwnRegions, Step, Tasks};
-use super::{LoopFigures, RegionKind, RegionRow, RegionTable};
+use super::{LoopFigures, NamedSpans, RegionKind, RegionRow, RegionTable};
 use crate::intervals::{Interval, Intervals, difference, intersection, length};
 use arrow_array::RecordBatch;
 use miot_proto::op::{Layer, OpClass};
@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Maximum number of intervals with I/O that are kept: 256 MiB.
 const INTERVALS: usize = 1 << 24;
+/// Maximum number of intervals of a name of regions in [`NamedSpans`].
+const SHOWN: usize = 2000;
 /// Index of all layers together in [`Busy`].
 const ALL: usize = 0;
 /// Number of layers and [`ALL`].
@@ -257,6 +259,7 @@ impl RegionIo {
                 }
             }
         }
+        let spans = self.spans(&rows);
         let mut rows: Vec<((u32, usize), RegionRow)> = rows.into_iter().collect();
         // Rows of single regions stay in order of their first completion.
         let all = rows.iter().filter(|((_, layer), of)| *layer == ALL && of.attributes.is_none());
@@ -269,9 +272,27 @@ impl RegionIo {
             tasks: self.tasks.len() as u64,
             regions: self.count,
             left_out: self.left_out,
+            spans,
             rows: rows.into_iter().map(|(_, row)| row).collect(),
             checkpoints: self.checkpoints.finish(paths),
         }
+    }
+
+    /// Returns the times of the regions of each name and kind, most time first.
+    fn spans(&self, rows: &BTreeMap<(u32, usize), RegionRow>) -> Vec<NamedSpans> {
+        let named = rows.iter().filter(|((_, layer), of)| *layer == ALL && of.attributes.is_none());
+        let mut named: Vec<(u32, &RegionRow)> = named.map(|((row, _), of)| (*row, of)).collect();
+        named.sort_by_key(|(row, of)| (std::cmp::Reverse(of.time), *row));
+        let spans = named.into_iter().map(|(row, of)| {
+            let open = self.threads.iter().filter_map(|thread| thread.scope.rows.get(&row));
+            let mut all: Vec<Interval> = open.flat_map(|times| times.open.list()).copied().collect();
+            all.sort_unstable_by_key(|(_, end)| *end);
+            let mut joined = Intervals::new(1, SHOWN);
+            all.iter().for_each(|(begin, end)| joined.add(*begin, *end));
+            let (region, spans) = (of.region.clone(), joined.list().to_vec());
+            NamedSpans { region, kind: of.kind, count: of.count, time: of.time, spans }
+        });
+        spans.collect()
     }
 
     /// Returns the times that hide I/O of a task: its main thread computes, and is not in a

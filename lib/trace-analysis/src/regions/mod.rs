@@ -155,6 +155,22 @@ pub struct LoopFigures {
     pub checkpoint_io: u64,
 }
 
+/// Times of the regions of one name and kind, of all threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedSpans {
+    /// Name of the regions.
+    pub region: String,
+    /// What the main thread does in them.
+    pub kind: RegionKind,
+    /// Number of regions.
+    pub count: u64,
+    /// Sum of the durations of the regions, nanoseconds.
+    pub time: u64,
+    /// Begin and end of the times in which a thread is in such a region, nanoseconds since 1970, in
+    /// order. Those closest to each other are joined if there are more than some thousand.
+    pub spans: Vec<(i64, i64)>,
+}
+
 /// Regions of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RegionTable {
@@ -167,6 +183,9 @@ pub struct RegionTable {
     /// Rows, by the total time of the regions, largest first, then rows of single regions in order
     /// of completion; for each, all layers together and then each layer.
     pub rows: Vec<RegionRow>,
+    /// Times of the regions of each name and kind, by the total time of the regions, largest first.
+    #[serde(skip)]
+    pub spans: Vec<NamedSpans>,
     /// What each task did.
     #[serde(skip)]
     pub loops: Vec<LoopFigures>,

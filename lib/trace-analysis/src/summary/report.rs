@@ -4,6 +4,7 @@ use super::{Operation, Process, Summary, Tally};
 use crate::{column, text};
 use arrow_array::types::{UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
+use miot_proto::op::Layer;
 use miot_trace_store::FileNames;
 use miot_trace_store::schema::{FILTERED, is_loss};
 use serde::Serialize;
@@ -15,7 +16,7 @@ use std::collections::HashMap;
 pub struct Report {
     /// Totals of the whole trace.
     pub totals: Totals,
-    /// Operations, the one with the most time first.
+    /// Operations, the one with the most time first; regions and notes of programs last.
     pub operations: Vec<OperationRow>,
     /// Files, the one with the most time first.
     pub files: Vec<FileRow>,
@@ -167,6 +168,8 @@ pub(super) fn finish(summary: Summary, names: &FileNames, processes: &[RecordBat
         .map(|(number, operation)| operation_row(operations.get(number), &operation))
         .collect();
     by_operation.sort_by(|a, b| (b.time, b.count, &a.layer, &a.op).cmp(&(a.time, a.count, &b.layer, &b.op)));
+    // Regions and notes of programs, which are no requests, come last.
+    by_operation.sort_by_key(|row| row.layer == Layer::App.name());
     let mut files = by_path(summary.by_file.into_sorted().filter(|(_, tally)| tally.requests > 0), names);
     let file_count = files.len() as u64;
     files.sort_by_key(|(id, t)| (Reverse(t.time), *id));

@@ -113,9 +113,13 @@ pub struct LayerCourse {
 }
 
 impl Timeline {
-    /// Adds an event. `outermost` is true for an outermost request.
+    /// Adds an event. `outermost` is true for an outermost request. Regions and notes of programs
+    /// are no requests.
     pub fn add(&mut self, event: &Event, outermost: bool) {
-        if outermost && event.layer != Some(Layer::App) {
+        if event.layer == Some(Layer::App) {
+            return;
+        }
+        if outermost {
             let (moved_read, moved_written) = match event.class() {
                 OpClass::Read => (1, 0),
                 OpClass::Write => (0, 1),
@@ -218,7 +222,8 @@ mod tests {
         let (mut timeline, second) = (Timeline::default(), 1_000_000_000);
         // Creates intervals of one second.
         timeline.add(&event(0, 10, ("posix", "open"), 3), true);
-        timeline.add(&event(999 * second, 999 * second + 1, ("app", "note"), 5), true);
+        timeline.add(&event(999 * second, 999 * second + 1, ("posix", "stat"), 5), false);
+        timeline.add(&event(second, 2 * second, ("app", "note"), 5), true);
         timeline.add(&event(2 * second, 4 * second, ("posix", "write"), 101), true);
         timeline.add(&event(2 * second, 3 * second, ("posix", "read"), 7), false);
         timeline.add(&event(5 * second, 5 * second + 4096, ("posix", "copy_file_range"), 11), true);
@@ -227,6 +232,7 @@ mod tests {
         assert_eq!(course.requests[..7], [1, 0, 1, 1, 0, 1, 0]);
         assert_eq!(course.written[..7], [0, 0, 50, 51, 0, 11, 0]);
         assert_eq!(course.read[..7], [0, 0, 0, 0, 0, 11, 0]);
+        assert_eq!(course.layers.len(), 1, "without notes");
         let posix = course.layers.iter().find(|layer| layer.layer == "posix").expect("posix");
         assert_eq!(
             posix.operations[..6],

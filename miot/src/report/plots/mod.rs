@@ -6,6 +6,7 @@ mod bursts;
 mod latency;
 mod operations;
 mod ranks;
+mod regions;
 mod sizes;
 mod throughput;
 
@@ -21,6 +22,7 @@ pub(super) fn all(model: &Model) -> Vec<Plot> {
     let times = times(model);
     let mut plots =
         vec![throughput::plot(model, times), operations::plot(model, times), latency::plot(model, times)];
+    plots.extend(regions::plot(model, times));
     plots.extend(bursts::plot(model));
     plots.push(activity::plot(model, times));
     plots.extend(sizes::plot(model));
@@ -40,7 +42,8 @@ fn of_course(model: &Model, x: &Scale) -> Scale {
     Scale { from: x.from - shift, to: x.to - shift, ..*x }
 }
 
-/// Returns nanoseconds from the start of the trace to the start of the first interval; at most 0.
+/// Returns nanoseconds from the first event to the start of the first interval. It is negative if
+/// that event is within the interval.
 fn shift(model: &Model) -> f64 {
     model.course.begin.saturating_sub(model.summary.totals.begin) as f64
 }

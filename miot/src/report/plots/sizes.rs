@@ -18,7 +18,8 @@ const NAMES: [&str; 10] = [
     "> 1 GiB",
 ];
 const STRIP: f64 = 130.0;
-const GAP: f64 = 26.0;
+/// Space between strips, which contains the name of the layer, and numbers above the bars.
+const GAP: f64 = 38.0;
 /// Width of a bar, as a fraction of its bin.
 const BAR: f64 = 0.34;
 
@@ -50,7 +51,7 @@ fn strip(plot: &mut Plot, layer: &LayerSizes, top: f64, room: f64) {
     let most = sides.iter().flat_map(|(_, bins)| bins.iter()).copied().max().unwrap_or(0) as f64;
     let bottom = top + STRIP;
     let y = Scale { from: 0.0, to: most, start: bottom, end: top };
-    plot.text("strip", "start", (LEFT, top - 8.0), layer.layer);
+    plot.text("strip", "start", (LEFT, top - 20.0), layer.layer);
     let labels = ticks(most, 3, 1000.0).into_iter().map(|value| (value, count(value)));
     plot.rows((LEFT, WIDE - RIGHT), &y, &labels.collect::<Vec<_>>());
     for (side, (class, bins)) in (0..).zip(sides) {
@@ -64,7 +65,10 @@ fn strip(plot: &mut Plot, layer: &LayerSizes, top: f64, room: f64) {
                 bottom - high,
                 NAMES[bin as usize]
             ));
-            plot.text("bar", "middle", (left + room * BAR / 2.0, high - 4.0), &count(*requests as f64));
+            // Numbers of reads end, and those of writes begin, between the two bars.
+            let middle = LEFT + room * (f64::from(bin) + 0.5);
+            let (anchor, x) = if side == 0 { ("end", middle - 2.0) } else { ("start", middle + 1.0) };
+            plot.text("bar", anchor, (x, high - 4.0), &count(*requests as f64));
         }
     }
 }

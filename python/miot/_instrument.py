@@ -47,6 +47,8 @@ def instrument(*libraries: str) -> None:
 
 def main(arguments: list[str]) -> None:
     """Runs a script with instrumented libraries: ``python -m miot instrument torch train.py ...``."""
+    from . import _miot
+
     if len(arguments) < 2 or arguments[0].startswith("-"):
         raise SystemExit(
             "usage: python -m miot instrument LIBRARY[,LIBRARY] SCRIPT [ARGUMENT...]\n"
@@ -61,6 +63,8 @@ def main(arguments: list[str]) -> None:
         instrument(*libraries.split(","))
     except Error as error:
         raise SystemExit(f"miot instrument: {error}") from None
+    if not _miot.preloaded():
+        print("miot instrument: no regions are recorded: run this under `miot run --`", file=sys.stderr)
     sys.argv = [script, *rest]
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     runpy.run_path(script, run_name="__main__")

@@ -12,7 +12,7 @@ export PATH="$PWD/target/tools/bin:$PATH"
 profile=dist out=target/packages build=yes options=()
 while [ $# -gt 0 ]; do
     case "$1" in
-        --debug) profile=debug && options+=(--fast --compress-type gz) ;;
+        --debug) profile=debug && options+=(--fast) ;;
         --no-build) build=no ;;
         --out) out=$2 && shift ;;
         --version) options+=(--deb-version "$2") && shift ;;

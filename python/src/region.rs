@@ -6,8 +6,9 @@
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
+use smallvec::SmallVec;
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// `struct miot_region` of `miot.h`.
 #[repr(C)]
@@ -111,7 +112,7 @@ fn thread() -> usize {
 pub(crate) struct Region {
     name: Py<PyString>,
     attributes: Option<Py<PyDict>>,
-    open: Mutex<Vec<Open>>,
+    open: Mutex<SmallVec<[Open; 1]>>,
 }
 
 /// A string of Python and its text.
@@ -121,36 +122,35 @@ type KnownText = (Py<PyString>, Arc<CStr>);
 /// and again, and their conversion takes longer than a region. A new string replaces the one at its
 /// place.
 #[derive(Debug)]
-struct Texts(Mutex<Vec<Option<KnownText>>>);
+struct Texts([Option<KnownText>; Texts::KEPT]);
 
 impl Texts {
     /// Number of strings that are kept.
     const KEPT: usize = 256;
 
     const fn new() -> Texts {
-        Texts(Mutex::new(Vec::new()))
+        Texts([const { None }; Texts::KEPT])
     }
 
     /// Returns the text of a string, followed by `end`.
-    fn of(&self, string: &Bound<'_, PyString>, end: &str) -> Arc<CStr> {
-        let mut kept = lock(&self.0);
-        kept.resize_with(Texts::KEPT, || None);
-        let place = string.as_ptr().addr() / 16 % Texts::KEPT;
-        if let Some((known, text)) = &kept[place]
+    fn of(&mut self, string: &Bound<'_, PyString>, end: &str) -> Arc<CStr> {
+        let kept = &mut self.0[string.as_ptr().addr() / 16 % Texts::KEPT];
+        if let Some((known, text)) = kept
             && known.as_ptr() == string.as_ptr()
         {
             return Arc::clone(text);
         }
         let text = c_string(string.to_string_lossy().into_owned() + end);
-        kept[place] = Some((string.clone().unbind(), Arc::clone(&text)));
+        *kept = Some((string.clone().unbind(), Arc::clone(&text)));
         text
     }
 }
 
-/// Names of regions.
-static NAMES: Texts = Texts::new();
-/// Names of attributes, each with a sign of equality.
-static KEYS: Texts = Texts::new();
+/// Names of regions, and names of attributes, each with a sign of equality.
+static TEXTS: Mutex<(Texts, Texts)> = Mutex::new((Texts::new(), Texts::new()));
+
+/// The text of no attributes.
+static EMPTY: LazyLock<Arc<CStr>> = LazyLock::new(|| Arc::from(c""));
 
 /// Locks a value. Only threads that hold the interpreter do, and they do not release it meanwhile,
 /// so that a child of `fork` finds the value unlocked.
@@ -180,18 +180,6 @@ fn number(value: &Bound<'_, PyAny>) -> Option<u64> {
 }
 
 impl Attributes {
-    fn of(given: Option<&Bound<'_, PyDict>>) -> Attributes {
-        let given = given.filter(|given| !given.is_empty());
-        let Some(given) = given else { return Attributes { text: Arc::from(c""), number: NONE } };
-        if given.len() == 1
-            && let Some((key, value)) = given.iter().next()
-            && let (Ok(key), Some(number)) = (key.cast::<PyString>(), number(&value))
-        {
-            return Attributes { text: KEYS.of(key, "="), number };
-        }
-        Attributes::of_several(given)
-    }
-
     /// The number is the last value that is one, and stands at the end. An attribute whose value
     /// cannot be converted is left out: a region must not end the program.
     fn of_several(given: &Bound<'_, PyDict>) -> Attributes {
@@ -215,7 +203,31 @@ impl Attributes {
     }
 }
 
+/// Returns the name and the number of the only attribute, if it is a number.
+fn only_number<'py>(given: &Bound<'py, PyDict>) -> Option<(Bound<'py, PyString>, u64)> {
+    if given.len() != 1 {
+        return None;
+    }
+    let (key, value) = given.iter().next()?;
+    Some((key.cast_into().ok()?, number(&value)?))
+}
+
 impl Region {
+    /// Returns the texts of the name and the attributes.
+    fn texts(&self, py: Python<'_>) -> (Arc<CStr>, Attributes) {
+        let given = self.attributes.as_ref().map(|given| given.bind(py));
+        // The conversion of other values may run code of the program.
+        let others = match given.map(|given| (given, only_number(given))) {
+            None => Attributes { text: Arc::clone(&EMPTY), number: NONE },
+            Some((_, Some((key, number)))) => {
+                let (names, keys) = &mut *lock(&TEXTS);
+                return (names.of(self.name.bind(py), ""), Attributes { text: keys.of(&key, "="), number });
+            }
+            Some((given, None)) => Attributes::of_several(given),
+        };
+        (lock(&TEXTS).0.of(self.name.bind(py), ""), others)
+    }
+
     fn begin(&self, py: Python<'_>) {
         let Some(tracer) = tracer() else { return };
         // SAFETY: the call requires
@@ -223,9 +235,7 @@ impl Region {
         if unsafe { (tracer.dormant)() } != 0 {
             return;
         }
-        let name = NAMES.of(self.name.bind(py), "");
-        let Attributes { text, number } =
-            Attributes::of(self.attributes.as_ref().map(|given| given.bind(py)));
+        let (name, Attributes { text, number }) = self.texts(py);
         // SAFETY: the call requires
         // - C strings that stay valid until the region ends: they are kept beside it.
         let region = unsafe { (tracer.begin)(name.as_ptr(), text.as_ptr(), number) };
@@ -264,7 +274,7 @@ impl Region {
     #[new]
     #[pyo3(signature = (name, /, **attributes))]
     fn new(name: Py<PyString>, attributes: Option<Py<PyDict>>) -> Region {
-        Region { name, attributes, open: Mutex::new(Vec::new()) }
+        Region { name, attributes, open: Mutex::default() }
     }
 
     fn __enter__(slf: Bound<'_, Region>) -> Bound<'_, Region> {
@@ -297,7 +307,7 @@ impl Region {
                 Some(all.unbind())
             }
         };
-        Ok(Region { name: self.name.clone_ref(py), attributes: all, open: Mutex::new(Vec::new()) })
+        Ok(Region { name: self.name.clone_ref(py), attributes: all, open: Mutex::default() })
     }
 
     /// Returns a function each of whose calls is such a region.

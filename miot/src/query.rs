@@ -5,10 +5,13 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use miot_trace_store::set::SetState;
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+
+/// Name of the program, and of its package.
+const NAME: &str = "miot-query";
 
 /// Query a trace in SQL; see `miot query --help`
 #[derive(Args, Debug)]
@@ -39,15 +42,18 @@ fn with_members(arguments: &[OsString]) -> anyhow::Result<Vec<OsString>> {
 /// Replaces this process by `miot-query`; prefers the one in the directory of this program.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let arguments = with_members(&arguments.arguments)?;
-    let name = "miot-query";
-    let beside = std::env::current_exe()?.with_file_name(name);
-    for program in [beside.into_os_string(), name.into()] {
+    for program in programs()? {
         let error = Command::new(&program).args(&arguments).exec();
         if error.kind() != ErrorKind::NotFound {
             return Err(anyhow!(error).context(format!("cannot run {}", program.display())));
         }
     }
     bail!(
-        "{name} is neither in the directory of miot nor in PATH: install the package {name}, or build it: cargo build --release -p {name}"
+        "{NAME} is neither in the directory of miot nor in PATH: install the package {NAME}, or build it: cargo build --release -p {NAME}"
     )
+}
+
+/// Returns the names of the program, in the order in which they are tried.
+pub(crate) fn programs() -> io::Result<[OsString; 2]> {
+    Ok([std::env::current_exe()?.with_file_name(NAME).into_os_string(), NAME.into()])
 }

@@ -13,7 +13,7 @@ const LEAST_MEMORY: usize = 16 << 20;
     name = "miot-query",
     bin_name = "miot query",
     version,
-    after_help = "Examples:\n  miot query miot-trace 'SELECT op, count(*) FROM events GROUP BY op'\n  miot query miot-trace                                 interactive shell\n  miot query miot-trace < report.sql                    several statements\n  miot query -t mon -t tue 'SELECT trace, sum(bytes) FROM io GROUP BY trace'\n  miot query miot-trace 'SELECT * FROM io' --format parquet -o io.parquet\n  miot query s3://traces/mon 'SELECT * FROM job_stats'  sealed parts only\n  miot query s3://traces/mon --copy mon                 a copy, for all other commands\n  miot query s3://traces/mon --workers a:4750,b:4750 'SELECT * FROM file_stats'\n\nTables: events processes threads files losses clocks devices\nViews:  io file_stats job_stats paths\n\nExit codes: 0 success, 1 the trace or the query failed, 2 wrong usage, or invalid SQL, 4 the result lacks data that is damaged or missing in the trace (it is named on standard error)."
+    after_help = "Examples:\n  miot query miot-trace 'SELECT op, count(*) FROM events GROUP BY op'\n  miot query miot-trace                                 interactive shell\n  miot query miot-trace < report.sql                    several statements\n  miot query -t mon -t tue 'SELECT trace, sum(bytes) FROM io GROUP BY trace'\n  miot query miot-trace 'SELECT * FROM io' --format parquet -o io.parquet\n  miot query s3://traces/mon 'SELECT * FROM job_stats'  sealed parts only\n  miot query s3://traces/mon --copy mon                 a copy, for all other commands\n  miot query s3://traces/mon --workers a:4750,b:4750 'SELECT * FROM file_stats'\n  miot query --workers a:4750,b:4750 --check\n\nTables: events processes threads files losses clocks devices\nViews:  io file_stats job_stats paths\n\nExit codes: 0 success, 1 the trace or the query failed, 2 wrong usage, or invalid SQL, 4 the result lacks data that is damaged or missing in the trace (it is named on standard error)."
 )]
 pub struct Options {
     /// The trace: a directory, file://, s3://bucket/prefix, also gs:// and az://, or http(s)://
@@ -42,6 +42,9 @@ pub struct Options {
     /// of them mount. Sealed parts only
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub workers: Vec<String>,
+    /// Instead of SQL: check that the workers answer, and have the version of this program
+    #[arg(long, requires = "workers", conflicts_with_all = ["first", "second", "traces", "copy", "output"])]
+    pub check: bool,
     /// Threads that the query uses on each worker, at least 2 [default: number of processors of
     /// this machine]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(2..=1024))]

@@ -62,6 +62,9 @@ fn main() -> ExitCode {
 }
 
 fn run(options: Options) -> Result<(), Failure> {
+    if options.check {
+        return check(&options);
+    }
     let (traces, sql) = options.split().map_err(Failure::usage)?;
     if let Some(to) = &options.copy {
         return copy(&traces, sql.as_deref(), to);
@@ -88,6 +91,24 @@ fn run(options: Options) -> Result<(), Failure> {
     // Not all operators check whether their rows are still needed.
     engine.shutdown_background();
     ended
+}
+
+/// Checks the workers.
+#[cfg(feature = "workers")]
+fn check(options: &Options) -> Result<(), Failure> {
+    let workers = workers::Workers::new(options).map_err(|error| Failure::usage(format!("{error:#}")))?;
+    let Some(workers) = workers else { return Err(Failure::usage("--check needs --workers")) };
+    let engine = Builder::new_current_thread().enable_all().build().map_err(Failure::other)?;
+    let (good, failed) = engine.block_on(workers.report());
+    for line in good {
+        writeln!(stdout(), "{line}").map_err(Failure::other)?;
+    }
+    if failed.is_empty() { Ok(()) } else { Err(Failure::other(anyhow::Error::msg(failed.join("\n")))) }
+}
+
+#[cfg(not(feature = "workers"))]
+fn check(_: &Options) -> Result<(), Failure> {
+    Err(Failure::usage(session::WITHOUT_WORKERS))
 }
 
 /// Copies a trace from an object store.

@@ -22,6 +22,10 @@ use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+#[cfg(not(feature = "workers"))]
+pub(crate) const WITHOUT_WORKERS: &str =
+    "this miot-query was built without the feature `workers`, which --workers requires";
+
 /// Number of memory consumers named in an out-of-memory error.
 const NAMED: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
@@ -71,9 +75,7 @@ impl Session {
         };
         #[cfg(not(feature = "workers"))]
         if !options.workers.is_empty() {
-            return Err(Failure::usage(
-                "this miot-query was built without the feature `workers`, which --workers requires",
-            ));
+            return Err(Failure::usage(WITHOUT_WORKERS));
         }
         let context = SessionContext::new_with_state(state.build());
         Ok(Session {

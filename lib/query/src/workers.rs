@@ -72,17 +72,34 @@ impl Workers {
 
     /// Checks that all workers answer, and understand the plans of this version.
     pub(crate) async fn check(&self) -> anyhow::Result<()> {
-        let own = version();
         for address in &self.addresses {
-            let mut worker = self.channels.get_worker_client_for_url(address).await?;
-            let found = worker.get_worker_info(GetWorkerInfoRequest {}).await?.version;
-            anyhow::ensure!(
-                found == own,
-                "the worker at {} has version {found}, and this is {own}: install the same version on both",
-                named(address)
-            );
+            self.check_one(address).await?;
         }
         Ok(())
+    }
+
+    async fn check_one(&self, address: &Url) -> anyhow::Result<()> {
+        let own = version();
+        let mut worker = self.channels.get_worker_client_for_url(address).await?;
+        let found = worker.get_worker_info(GetWorkerInfoRequest {}).await?.version;
+        anyhow::ensure!(
+            found == own,
+            "the worker at {} has version {found}, and this is {own}: install the same version on both",
+            named(address)
+        );
+        Ok(())
+    }
+
+    /// Returns a line for each worker that can run queries, and one with the reason for each other.
+    pub(crate) async fn report(&self) -> (Vec<String>, Vec<String>) {
+        let (mut good, mut failed) = (Vec::new(), Vec::new());
+        for address in &self.addresses {
+            match self.check_one(address).await {
+                Ok(()) => good.push(format!("the worker at {} has version {}", named(address), version())),
+                Err(error) => failed.push(format!("{error:#}")),
+            }
+        }
+        (good, failed)
     }
 }
 

@@ -12,6 +12,7 @@ mod memory;
 mod report;
 mod server;
 mod versions;
+mod workers;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -34,6 +35,7 @@ Examples:
   miot doctor --format json | jq 'select(.verdict == \"problem\")'
   miot doctor --config ./log-client.toml --server loghost:4747
   sudo -u miot miot doctor             check as the user of the log-client
+  miot doctor --workers a:4750,b:4750  check workers of miot query as well
 
 doctor changes nothing. With /etc/miot/log-server.toml or --server-config it also checks the log-server of this machine. It \
 opens a separate connection to the log-server to check that this node is served. It uses the log-server of the running \
@@ -54,6 +56,10 @@ pub(crate) struct Arguments {
     /// Log-server to check, instead of that of the running log-client or of the configuration
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<String>,
+    /// Workers of `miot query` to check as well, with the certificate that MIOT_TLS_CERTIFICATE,
+    /// MIOT_TLS_KEY and MIOT_TLS_AUTHORITY name
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    workers: Vec<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -94,6 +100,7 @@ fn examine(arguments: &Arguments) -> CheckReport {
     }
     disk::spool(&config, &mut report);
     server::examine(arguments.server_config.as_deref(), &mut report);
+    workers::examine(&arguments.workers, &mut report);
     report
 }
 

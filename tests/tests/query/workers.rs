@@ -119,6 +119,29 @@ fn rows_of_workers_are_those_of_one_process() {
     assert!(open.stderr.contains("not sealed yet"), "{}", open.stderr);
 }
 
+/// `miot doctor` and `miot query --check` name the workers that can run queries, and the others.
+#[test]
+fn workers_are_checked() {
+    let place = place("workers-checked");
+    let (worker, gone) = (Worker::start(&[place.to_str().unwrap()], &[]), "127.0.0.1:1");
+    let address = &worker.address;
+    let _ = run(&mut query(&["--workers", address, "--check"])).success();
+    let checked = run(&mut query(&["--check", "--workers", &format!("{gone},{address}")]));
+    assert!(
+        checked.code() == 1 && checked.stderr.contains("the worker at 127.0.0.1:1 cannot be reached"),
+        "{checked:?}"
+    );
+    assert!(checked.stdout.starts_with(&format!("the worker at {address} has version ")), "{checked:?}");
+    assert_eq!(run(&mut query(&["--check"])).code(), 2);
+
+    let words = ["doctor", "--format", "csv", "--dir", place.to_str().unwrap(), "--workers"];
+    let report = run(Command::new(&built().miot).args(words).arg(format!("{address},{gone}")));
+    let found: Vec<&str> = report.stdout.lines().filter(|line| line.starts_with("query,worker,")).collect();
+    let [good, bad] = found[..] else { panic!("{report:?}") };
+    assert!(good.starts_with("query,worker,ok,") && good.contains(address.as_str()), "{good}");
+    assert!(bad.starts_with("query,worker,problem,") && bad.contains(gone), "{bad}");
+}
+
 #[test]
 fn worker_that_is_killed_in_a_query_leaves_no_file() {
     let place = place("workers-killed");

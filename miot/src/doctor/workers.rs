@@ -5,12 +5,14 @@ use crate::query;
 use std::io::{self, ErrorKind};
 use std::process::{Command, Output};
 
+const AREA: &str = "query";
+const CHECK: &str = "worker";
+
 pub(super) fn examine(workers: &[String], report: &mut CheckReport) {
-    const WHAT: (&str, &str) = ("query", "worker");
     for worker in workers {
         match check(worker) {
             Ok(checked) if checked.status.success() => {
-                report.ok(WHAT.0, WHAT.1, String::from_utf8_lossy(&checked.stdout).trim());
+                report.ok(AREA, CHECK, String::from_utf8_lossy(&checked.stdout).trim());
             }
             Ok(checked) => {
                 let host = worker.rsplit_once(':').map_or(worker.as_str(), |(host, _)| host);
@@ -20,11 +22,11 @@ pub(super) fn examine(workers: &[String], report: &mut CheckReport) {
                 );
                 let said = String::from_utf8_lossy(&checked.stderr);
                 let found = said.trim().trim_start_matches("miot query: ");
-                report.problem(WHAT.0, WHAT.1, found, advice);
+                report.problem(AREA, CHECK, found, advice);
             }
             Err(error) => {
                 let found = format!("miot-query, which connects to workers, cannot be run: {error}");
-                return report.problem(WHAT.0, WHAT.1, found, "install the package miot-query");
+                return report.problem(AREA, CHECK, found, "install the package miot-query");
             }
         }
     }

@@ -12,11 +12,11 @@ use miot_proto::status::ClusterStatus;
 use miot_trace_store::Table;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-/// Interval at which orders of the user and updates of the log-servers are polled.
+/// Interval at which updates of the log-servers are polled.
 const POLL: Duration = Duration::from_millis(50);
 /// Time without an answer after which a log-server is shown as away.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -96,16 +96,15 @@ pub(super) fn run(
         let mut members: Vec<Polled> = members.iter().map(start).collect();
         let mut shown = Instant::now();
         loop {
-            thread::sleep(POLL);
-            match orders.try_recv() {
+            match orders.recv_timeout(POLL) {
                 Ok(order) => {
                     if let Order::Window(wanted) = order {
                         window = wanted;
                     }
                     members.iter_mut().for_each(|member| member.order(order));
                 }
-                Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
             let arrived = members.iter_mut().map(|member| member.receive(window)).filter(|is| *is).count();
             if arrived == 0 && shown.elapsed() < interval {

@@ -58,20 +58,23 @@ pub(crate) fn tsc_ghz() -> f64 {
 }
 
 /// Cycles of the core per nanosecond under load, from a chain of multiplications and rotations,
-/// which take three cycles and one. The fastest of several tries, to exclude other load.
+/// which take three cycles and one. The fastest of many short tries, to exclude other load.
 fn core_ghz() -> f64 {
-    const STEPS: u64 = 500_000;
-    const CYCLES: u64 = 4;
+    const ROUNDS: u64 = 5_000;
+    const CYCLES: u64 = 4 * 4;
+    let step = |x: u64| x.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(1);
     let chain = || {
         let start = Instant::now();
-        let mut x = black_box(3u64);
-        for _ in 0..STEPS {
-            x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(1);
+        let (mut x, mut left) = (black_box(3u64), ROUNDS);
+        // Several steps a round: in a build without optimization the loop takes longer than a step.
+        while left > 0 {
+            x = step(step(step(step(x))));
+            left -= 1;
         }
         black_box(x);
-        (STEPS * CYCLES) as f64 / start.elapsed().as_nanos() as f64
+        (ROUNDS * CYCLES) as f64 / start.elapsed().as_nanos() as f64
     };
-    (0..15).map(|_| chain()).fold(0.0, f64::max)
+    (0..375).map(|_| chain()).fold(0.0, f64::max)
 }
 
 /// Number of processors that this process may use.

@@ -296,10 +296,11 @@ impl Sweeper {
             let long = self.doze.after_sweep(is_idle, self.directory.control());
             if !sink.has_space() {
                 std::thread::sleep(FULL_SPOOL_PAUSE);
-            } else if let Some(time) = long.or(time)
-                && self.directory.control().sleep(time)
-            {
-                self.sleep.woken();
+            } else if let Some(time) = long.or(time) {
+                let began = Instant::now();
+                if self.directory.control().sleep(time) {
+                    self.sleep.woken(began.elapsed());
+                }
             }
         }
         self.directory.control().set_doorbell(false);

@@ -6,7 +6,7 @@
 //!
 //! | node | sleep |
 //! |---|---|
-//! | a lane fills | so long that the fullest lane is about three eighths full at the next sweep |
+//! | a lane fills | so long that the fullest lane is about a quarter full at the next sweep |
 //! | events at a low rate | the configured maximum |
 //! | no events for a second | one and a half times the maximum |
 //! | the same, with hundreds of processes to poll | up to two and a half times the maximum |
@@ -25,8 +25,9 @@ use std::time::Duration;
 /// If a lane is fuller than this many 64ths, do not sleep.
 const BUSY: u32 = 40;
 
-/// Fill of the fullest lane that a sleep aims for, 64ths.
-const WANTED_FILL: u32 = 24;
+/// Fill of the fullest lane that a sleep aims for, 64ths. What is left is the reserve for a program
+/// that becomes faster, and for a log-client that gets no processor for some milliseconds.
+const WANTED_FILL: u32 = 16;
 
 /// Minimum sleep.
 const SHORT: Duration = Duration::from_millis(1);
@@ -37,7 +38,11 @@ const UNFOLLOWED: Duration = Duration::from_millis(250);
 /// The same if the log-server has thousands of nodes.
 const CROWDED: Duration = Duration::from_secs(1);
 
-/// Sweeping takes at most one part in this many of a processor while no lane is filling.
+/// Time to take an event. It does not count as cost of the sweep, because a longer sleep does not
+/// save it.
+const EVENT_TIME: Duration = Duration::from_nanos(30);
+
+/// Sweeping takes at most one part in this many of a processor, without the time for the events.
 const SHARE: u32 = 16;
 
 /// The same while no events are found.
@@ -56,6 +61,14 @@ pub(super) struct SweepEffort {
     pub(super) fullest_grown: u32,
     pub(super) unfinished: bool,
     pub(super) duration: Duration,
+}
+
+impl SweepEffort {
+    /// Part of the duration that does not depend on the number of events.
+    fn overhead(&self) -> Duration {
+        let events = u32::try_from(self.events).unwrap_or(u32::MAX);
+        self.duration.saturating_sub(EVENT_TIME * events)
+    }
 }
 
 /// Computes the sleep from the last sweep and the last sleep.
@@ -99,7 +112,7 @@ impl SleepPolicy {
             self.without_events = Duration::ZERO;
             let fullest = if is_followed { effort.fullest } else { effort.fullest_grown };
             let wanted = self.last * WANTED_FILL / fullest.max(1);
-            self.last = wanted.max(effort.duration * SHARE).max(SHORT).min(at_most(self.longest));
+            self.last = wanted.max(effort.overhead() * SHARE).max(SHORT).min(at_most(self.longest));
         } else {
             let longest = if self.is_idle() { self.longest_idle } else { self.longest };
             let poll = (effort.duration * IDLE_SHARE).min(self.longest_poll);
@@ -114,8 +127,10 @@ impl SleepPolicy {
         self.without_events >= IDLE_AFTER
     }
 
-    /// Ends the idle state: something woke the log-client, and events follow.
-    pub(super) fn woken(&mut self) {
+    /// Something woke the log-client after a sleep of `slept`: lanes fill in this time, not in the
+    /// planned one, and a node without events is not idle any more.
+    pub(super) fn woken(&mut self, slept: Duration) {
+        self.last = slept.clamp(SHORT, self.last.max(SHORT));
         self.without_events = Duration::ZERO;
     }
 }
@@ -147,7 +162,7 @@ mod tests {
     fn low_rates_take_the_longest_sleep() {
         let mut sleep = SleepPolicy::new(MAX);
         let few = SweepEffort { events: 80, ..IDLE };
-        assert_eq!(sleep.after(few, Pace::Live), Some(Duration::from_millis(24)));
+        assert_eq!(sleep.after(few, Pace::Live), Some(Duration::from_millis(16)));
         assert_eq!(sleep.after(few, Pace::Live), Some(MAX));
         for _ in 0..100 {
             sleep.after(IDLE, Pace::Live);
@@ -158,7 +173,7 @@ mod tests {
     #[test]
     fn sleep_follows_the_rate_at_which_the_fullest_lane_fills() {
         // A lane that fills 64ths at this rate per millisecond.
-        for rate in [1, 2, 4, 8, 12] {
+        for rate in [1, 2, 4, 8] {
             let mut sleep = SleepPolicy::new(MAX);
             let mut slept = SHORT;
             for _ in 0..20 {
@@ -181,11 +196,26 @@ mod tests {
         let mut sleep = SleepPolicy::new(MAX);
         assert_eq!(
             sleep.after(
-                SweepEffort { events: 1, fullest: 24, duration: Duration::from_millis(2), ..IDLE },
+                SweepEffort { events: 1, fullest: 16, duration: Duration::from_millis(2), ..IDLE },
                 Pace::Live
             ),
-            Some(Duration::from_millis(32))
+            Some((Duration::from_millis(2) - EVENT_TIME) * SHARE)
         );
+        let full =
+            SweepEffort { events: 100_000, fullest: WANTED_FILL, duration: EVENT_TIME * 100_000, ..IDLE };
+        let mut sleep = SleepPolicy::new(MAX);
+        assert_eq!(sleep.after(full, Pace::Live), Some(SHORT), "events are no cost of the sweep");
+    }
+
+    #[test]
+    fn woken_log_client_sleeps_as_long_as_the_lane_needs() {
+        let mut sleep = SleepPolicy::new(MAX);
+        for _ in 0..10 {
+            sleep.after(IDLE, Pace::Live);
+        }
+        sleep.woken(Duration::from_millis(4));
+        let half_full = SweepEffort { events: 1000, fullest: 32, ..IDLE };
+        assert_eq!(sleep.after(half_full, Pace::Live), Some(Duration::from_millis(2)));
     }
 
     #[test]

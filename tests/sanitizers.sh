@@ -4,6 +4,8 @@
 #   tests/sanitizers.sh             both
 #   tests/sanitizers.sh thread      ThreadSanitizer: data races
 #   tests/sanitizers.sh address     AddressSanitizer: wrong accesses, leaks
+#   tests/sanitizers.sh build       only builds for ThreadSanitizer, in a folder of its own, so that
+#                                   other builds can run beside it
 #
 # ThreadSanitizer covers only a part. The log-client reads segments with system calls, so the other
 # side of a lane is checked by tests/loom.sh. The standard library has no instrumentation, so every
@@ -14,19 +16,20 @@ cd "$(dirname "$0")/.."
 chosen=${1:-all}
 # That of tests/run.sh.
 unset RUSTC_WORKSPACE_WRAPPER
-run_tests() {
-    cargo test --quiet --locked --package miot-tracer --package miot-log-client --lib --test segment "$@"
-}
+tests=(cargo test --quiet --locked --package miot-tracer --package miot-log-client --lib --test segment)
 
 if [ "$chosen" != address ]; then
-    echo "sanitizers: thread"
     # Dependencies as well: how threads synchronize in them must be seen.
-    RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target/sanitizer TSAN_OPTIONS="suppressions=$PWD/tests/tsan.txt" \
-        RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
-        run_tests --profile sanitizer --target x86_64-unknown-linux-gnu
+    thread=(env RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target/sanitizer "TSAN_OPTIONS=suppressions=$PWD/tests/tsan.txt"
+        RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer"
+        "${tests[@]}" --profile sanitizer --target x86_64-unknown-linux-gnu)
+    # Cargo takes the place of the script, whose process id is what ends the build.
+    [ "$chosen" != build ] || exec "${thread[@]}" --no-run
+    echo "sanitizers: thread"
+    "${thread[@]}"
 fi
 
 if [ "$chosen" != thread ]; then
     echo "sanitizers: address"
-    RUSTC_WORKSPACE_WRAPPER=$PWD/tests/sanitizer-rustc.sh run_tests --test delivery
+    RUSTC_WORKSPACE_WRAPPER=$PWD/tests/sanitizer-rustc.sh "${tests[@]}" --test delivery
 fi

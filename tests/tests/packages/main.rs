@@ -38,17 +38,36 @@ fn packages(place: &Path) -> Option<[PathBuf; 2]> {
         return None;
     }
     let _ = built();
-    let mut build = vec!["--debug"];
+    let [first, second] = VERSIONS.map(|version| place.join(version));
+    let mut script = Command::new(root().join("deploy/build-packages.sh"));
+    script.args(["--debug", "--version", VERSIONS[0], "--out"]).arg(&first);
     if std::env::var_os("MIOT_TESTS_BUILT").is_some() {
-        build.push("--no-build");
+        script.arg("--no-build");
     }
-    Some(VERSIONS.map(|version| {
-        let out = place.join(version);
-        let mut script = Command::new(root().join("deploy/build-packages.sh"));
-        let made = run(script.args(&build).args(["--version", version, "--out"]).arg(&out)).success();
-        assert_eq!(made.stdout.lines().count(), PACKAGES.len(), "{}", made.stdout);
-        out
-    }))
+    let made = run(&mut script).success();
+    assert_eq!(made.stdout.lines().count(), PACKAGES.len(), "{}", made.stdout);
+    pack_again(&first, &second, &place.join("content"));
+    Some([first, second])
+}
+
+/// Packs the packages of the first version again as those of the second one, with the same files
+/// and scripts: of the same build, the build script would make the same.
+fn pack_again(first: &Path, second: &Path, content: &Path) {
+    let [old, new] = VERSIONS.map(|version| format!("\nVersion: {version}\n"));
+    fs::create_dir_all(second).unwrap();
+    for package in fs::read_dir(first).unwrap() {
+        let mut unpack = Command::new("dpkg-deb");
+        let _ = run(unpack.arg("--raw-extract").arg(package.unwrap().path()).arg(content)).success();
+        let control = content.join("DEBIAN/control");
+        let text = fs::read_to_string(&control).unwrap();
+        assert_eq!(text.matches(&old).count(), 1, "{text}");
+        fs::write(&control, text.replace(&old, &new)).unwrap();
+        // In a folder, dpkg-deb gives the package its name.
+        let mut pack = Command::new("dpkg-deb");
+        pack.args(["--root-owner-group", "-Zgzip", "-z1", "--build"]);
+        let _ = run(pack.arg(content).arg(second)).success();
+        fs::remove_dir_all(content).unwrap();
+    }
 }
 
 /// A program of a user that records until it is stopped.
@@ -105,11 +124,14 @@ fn is_active(machine: &Machine, service: &str) -> bool {
     machine.run(["systemctl", "is-active", "--quiet", service]).code() == 0
 }
 
-fn install(machine: &Machine, folder: &Path) {
+/// Installs the packages in a folder, which have this version.
+fn install(machine: &Machine, folder: &Path, version: &str) {
     let packages = machine.shared.join("packages");
     let _ = fs::remove_dir_all(&packages);
     let _ = run(Command::new("cp").arg("-r").arg(folder).arg(&packages)).success();
     machine.shell("dpkg -i /shared/packages/*.deb");
+    let installed = machine.shell(&format!("dpkg-query -W -f '${{Version}}\\n' {}", PACKAGES.join(" ")));
+    assert_eq!(installed.lines().collect::<Vec<_>>(), [version; PACKAGES.len()]);
 }
 
 #[test]
@@ -129,7 +151,7 @@ fn packages_survive_restart_upgrade_and_removal() {
         machine.shell(&format!("useradd --create-home {user}"));
     }
 
-    install(&machine, &first);
+    install(&machine, &first, VERSIONS[0]);
     for service in SERVICES {
         assert!(is_active(&machine, service), "{service}\n{}", machine.journal());
         machine.shell(&format!("systemctl is-enabled {service}"));
@@ -152,7 +174,7 @@ fn packages_survive_restart_upgrade_and_removal() {
     // Changes by an administrator are kept.
     machine.shell("echo '# ours' >> /etc/miot/log-client.toml");
     let before = SERVICES.map(|service| main_pid(&machine, service));
-    install(&machine, &second);
+    install(&machine, &second, VERSIONS[1]);
     for (service, before) in SERVICES.iter().zip(before) {
         assert!(is_active(&machine, service), "{service}\n{}", machine.journal());
         assert_ne!(main_pid(&machine, service), before, "{service} is still the old one");

@@ -135,7 +135,7 @@ for page in s3.get_paginator('list_objects_v2').paginate(Bucket=bucket, Prefix=p
     for found in page.get('Contents', []):
         path = pathlib.Path(into) / found['Key'][len(prefix) + 1:]
         path.parent.mkdir(parents=True, exist_ok=True)
-        s3.download_file(bucket, found['Key'], str(path))
+        path.write_bytes(s3.get_object(Bucket=bucket, Key=found['Key'])['Body'].read())
 ";
 
 /// Environment in which programs use the server on this port.

@@ -146,13 +146,18 @@ impl Daemons {
         &self.trace
     }
 
+    /// Process id of the log-client, while it runs.
+    pub(crate) fn client_pid(&self) -> Option<u32> {
+        self.client.as_ref().map(Child::id)
+    }
+
     /// Process ids of the log-client and, if there is one, of the log-server.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let server = match &self.server {
             Server::Ours(child) => Some(child.id()),
             Server::Sink(_) => None,
         };
-        self.client.iter().map(Child::id).chain(server).collect()
+        self.client_pid().into_iter().chain(server).collect()
     }
 
     /// Records that programs have made so far, of which the log-client has read or missed each.

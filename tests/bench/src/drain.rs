@@ -15,9 +15,10 @@ use crate::lttng::{self, Lttng, To};
 use crate::process;
 use crate::report::number;
 use crate::worker::{self, Paced, Worker};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::process::{Command, Stdio};
 
 /// A lane of the default largest size: 32 768 slots of 64 bytes.
 const LANE_BYTES: u64 = 2 << 20;
@@ -97,19 +98,27 @@ impl<'a> Contender<'a> {
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let lttng = Lttng::start(bench.disk.path())?;
+    let real_time = may_use_real_time()?;
+    if !real_time {
+        println!("SKIPPED: real-time priority is not permitted here");
+    }
     let mut results = Vec::new();
     println!(
         "{:48} {:>7} {:>4} {:>12} {:>9} {:>9} {:>9}",
         "drain without loss", "threads", "MiB", "M events/s", "producer", "daemon", "server"
     );
     for threads in bench.pick(vec![2, 8], vec![2, 8], vec![2]) {
-        let own = |alone| -> Attempt<'_> {
-            Box::new(move |name, rate| ours(bench, &format!("{name}-{threads}"), alone, rate, threads))
+        let own = |setup| -> Attempt<'_> {
+            Box::new(move |name, rate| ours(bench, &format!("{name}-{threads}"), setup, rate, threads))
         };
         let mut contenders = vec![
-            Contender::new("alone", "MIOT log-client, to a server that throws away", own(true)),
-            Contender::new("both", "MIOT log-client and log-server", own(false)),
+            Contender::new("alone", "MIOT log-client, to a server that throws away", own(Setup::Alone)),
+            Contender::new("both", "MIOT log-client and log-server", own(Setup::Both)),
         ];
+        if real_time {
+            let who = "the same, log-client with real-time priority";
+            contenders.push(Contender::new("real-time", who, own(Setup::RealTime)));
+        }
         if let Some(lttng) = &lttng {
             let attempt: Attempt<'_> =
                 Box::new(move |name, rate| theirs(bench, lttng, &format!("{name}-{threads}"), rate, threads));
@@ -151,10 +160,30 @@ fn climb_together(bench: &Bench, contenders: &mut [Contender<'_>]) -> Result<()>
     Ok(())
 }
 
-fn ours(bench: &Bench, name: &str, alone: bool, rate: u64, threads: u64) -> Result<Trial> {
+/// What takes part in a run of MIOT.
+#[derive(Clone, Copy, PartialEq)]
+enum Setup {
+    /// A log-client, whose batches are discarded.
+    Alone,
+    /// A log-client and a log-server.
+    Both,
+    /// The same, and the log-client runs before all programs of ordinary priority.
+    RealTime,
+}
+
+fn may_use_real_time() -> Result<bool> {
+    Ok(Command::new("chrt").args(["--fifo", "1", "true"]).stderr(Stdio::null()).status()?.success())
+}
+
+fn ours(bench: &Bench, name: &str, setup: Setup, rate: u64, threads: u64) -> Result<Trial> {
     let (dir, node) = (bench.disk.path().join(name), bench.memory.path().join(name));
-    let start = if alone { Daemons::start_client_alone } else { Daemons::start };
+    let start = if setup == Setup::Alone { Daemons::start_client_alone } else { Daemons::start };
     let daemons = start(&dir, &node, "drop-newest")?;
+    if setup == Setup::RealTime {
+        let client = daemons.client_pid().context("no log-client")?.to_string();
+        let set = Command::new("chrt").args(["--all-tasks", "--fifo", "--pid", "1", &client]).status()?;
+        ensure!(set.success(), "chrt: {set}");
+    }
     let mut command = worker::own("miot")?;
     command.env("MIOT_DIR", daemons.node());
     let mut worker = Worker::start("miot", command)?;

@@ -17,12 +17,14 @@ pub const NUMBER_BITS: u32 = 43;
 pub const MAX_PARTITION: u16 = 1023;
 
 /// Returns the first id of a partition.
+#[inline]
 #[must_use]
 pub const fn first(partition: u16) -> u64 {
     base(partition) + 1
 }
 
 /// Returns the partition of an id; `None` if it is not a valid id.
+#[inline]
 #[must_use]
 pub fn partition_of(id: u64) -> Option<u16> {
     u16::try_from(id >> NUMBER_BITS).ok().filter(|partition| *partition <= MAX_PARTITION)

@@ -170,6 +170,7 @@ fn packages_survive_restart_upgrade_and_removal() {
     }
     reloads_tell_of_mistakes(&machine);
     killed_and_stopped_daemons_come_back(&machine, &load_goes_on);
+    log_client_runs_with_real_time_priority(&machine, &load_goes_on);
 
     // Changes by an administrator are kept.
     machine.shell("echo '# ours' >> /etc/miot/log-client.toml");
@@ -244,6 +245,27 @@ fn killed_and_stopped_daemons_come_back(machine: &Machine, load_goes_on: &dyn Fn
             "rm -r /run/systemd/system/{service}.service.d; systemctl daemon-reload; systemctl restart {service}"
         ));
     }
+}
+
+/// With the settings of the documentation.
+fn log_client_runs_with_real_time_priority(machine: &Machine, load_goes_on: &dyn Fn()) {
+    let page = fs::read_to_string(root().join("docs/reference/losses.md")).unwrap();
+    let settings = page.split("```ini\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    fs::write(machine.shared.join("priority.conf"), settings).unwrap();
+    machine.shell(
+        "mkdir -p /run/systemd/system/miot-log-client.service.d
+         cp /shared/priority.conf /run/systemd/system/miot-log-client.service.d
+         systemctl daemon-reload; systemctl restart miot-log-client",
+    );
+    let threads = machine.shell(&format!("chrt --all-tasks --pid {}", main_pid(machine, "miot-log-client")));
+    let count = |text| threads.matches(text).count();
+    assert!(count("policy: SCHED_FIFO") > 1, "{threads}");
+    assert_eq!(count("policy: SCHED_FIFO"), count("policy:"), "{threads}");
+    load_goes_on();
+    machine.shell(
+        "rm -r /run/systemd/system/miot-log-client.service.d
+         systemctl daemon-reload; systemctl restart miot-log-client",
+    );
 }
 
 /// Runs a preloaded program of a user to its end.

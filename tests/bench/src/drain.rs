@@ -22,6 +22,7 @@ use std::process::{Command, Stdio};
 
 /// A lane of the default largest size: 32 768 slots of 64 bytes.
 const LANE_BYTES: u64 = 2 << 20;
+const LANE_SLOTS: f64 = (LANE_BYTES / miot_proto::event::SLOT_BYTES as u64) as f64;
 /// Lowest rate, events per second.
 const FIRST_RATE: u64 = 1_000_000;
 /// Highest rate, events per second: more than the processors can record.
@@ -55,11 +56,13 @@ struct Contender<'a> {
     best: Option<Trial>,
     good: u64,
     bad: Option<u64>,
+    /// Longest burst of the last run with losses.
+    lossy_burst: Option<f64>,
 }
 
 impl<'a> Contender<'a> {
     fn new(key: &'static str, who: &'static str, attempt: Attempt<'a>) -> Contender<'a> {
-        Contender { key, who, attempt, runs: 0, best: None, good: 0, bad: None }
+        Contender { key, who, attempt, runs: 0, best: None, good: 0, bad: None, lossy_burst: None }
     }
 
     /// Tries a rate.
@@ -70,6 +73,7 @@ impl<'a> Contender<'a> {
             self.runs += 1;
             let trial = (self.attempt)(&format!("{}-{}", self.key, self.runs), rate)?;
             if trial.lost > 0 {
+                self.lossy_burst = Some(trial.paced.burst);
                 // After a failure, one good run is not sufficient, two are.
                 wanted = 2;
                 if !first {
@@ -230,6 +234,8 @@ fn row(contender: &Contender<'_>, threads: u64) -> Value {
         "key": contender.key, "who": contender.who, "threads": threads,
         "buffers_mib": (threads * LANE_BYTES) >> 20, "runs": contender.runs,
         "events_per_s": of(Trial::rate), "lossy_at_per_s": contender.bad,
+        "burst_lanes": of(|trial| trial.paced.burst / LANE_SLOTS),
+        "lossy_burst_lanes": contender.lossy_burst.map(|burst| burst / LANE_SLOTS),
         "producer_ns": of(|trial| trial.paced.cpu_ns / trial.paced.recorded),
         "daemon_ns": of(|trial| trial.daemon_cpu * 1e9 / trial.paced.recorded),
         "server_ns": of(|trial| trial.server_cpu * 1e9 / trial.paced.recorded),
@@ -258,17 +264,19 @@ pub(crate) fn rate(results: &Value, key: &str, threads: u64) -> Option<f64> {
 
 pub(crate) fn table(results: &Value) -> String {
     let mut text = String::from(
-        "| highest rate without a loss | threads | buffers, MiB | M events/s | lossy at, M/s | producers, ns | daemon, ns | server, ns |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
+        "| highest rate without a loss | threads | buffers, MiB | M events/s | lossy at, M/s | longest burst, lanes | of a lossy run | producers, ns | daemon, ns | server, ns |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for row in results["rates"].as_array().into_iter().flatten() {
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             row["who"].as_str().unwrap_or(""),
             row["threads"],
             row["buffers_mib"],
             millions(&row["events_per_s"]),
             millions(&row["lossy_at_per_s"]),
+            number(&row["burst_lanes"], 2),
+            number(&row["lossy_burst_lanes"], 2),
             number(&row["producer_ns"], 1),
             number(&row["daemon_ns"], 1),
             number(&row["server_ns"], 1)

@@ -35,6 +35,8 @@ pub(crate) struct Paced {
     pub(crate) cpu_ns: f64,
     /// Wall time, nanoseconds.
     pub(crate) wall_ns: f64,
+    /// Most operations of a thread between two sleeps.
+    pub(crate) burst: f64,
 }
 
 /// Command of the worker program of this package for `way`.
@@ -103,9 +105,9 @@ impl Worker {
     /// threads.
     pub(crate) fn paced(&mut self, rate: u64, milliseconds: u64, threads: u64) -> Result<Paced> {
         match self.ask(&format!("paced {rate} {milliseconds} {threads}"))?[..] {
-            [recorded, cpu_ns, wall_ns] => {
+            [recorded, cpu_ns, wall_ns, burst] => {
                 self.calls += recorded as u64;
-                Ok(Paced { recorded, cpu_ns, wall_ns })
+                Ok(Paced { recorded, cpu_ns, wall_ns, burst })
             }
             _ => bail!("{}: no answer to `paced`", self.name),
         }

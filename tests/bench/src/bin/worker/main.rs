@@ -47,9 +47,9 @@ fn serve() -> Result<(), String> {
                 say("done")?;
             }
             ("paced", &[rate, milliseconds, threads]) => {
-                let Paced { recorded, cpu, wall } =
+                let Paced { recorded, cpu, wall, burst } =
                     more::paced(operations, rate, Duration::from_millis(milliseconds), threads);
-                say(&format!("{recorded} {} {}", cpu.as_nanos(), wall.as_nanos()))?;
+                say(&format!("{recorded} {} {} {burst}", cpu.as_nanos(), wall.as_nanos()))?;
             }
             ("first", &[threads]) => {
                 let each: Vec<String> =

@@ -10,6 +10,8 @@ pub(crate) struct Paced {
     pub(crate) recorded: u64,
     pub(crate) cpu: Duration,
     pub(crate) wall: Duration,
+    /// Most operations of a thread between two sleeps.
+    pub(crate) burst: u64,
 }
 
 /// Runs `rate` operations a second for `length`, spread over threads that wake every millisecond. A
@@ -23,27 +25,29 @@ pub(crate) fn paced(operations: Operations, rate: u64, length: Duration, threads
         operations(1);
         start_line.wait();
         let (started, before) = (Instant::now(), thread_cpu());
-        let mut done = 0;
+        let (mut done, mut slept_at, mut burst) = (0, 0, 0);
         for tick in 1..=ticks {
             let due = share(thread) * tick / 1000;
             operations(due - done);
             done = due;
+            burst = burst.max(done - slept_at);
             let next = TICK * tick as u32;
             if let Some(rest) = next.checked_sub(started.elapsed()) {
                 std::thread::sleep(rest);
+                slept_at = done;
             }
         }
-        (done + 1, thread_cpu() - before)
+        (done + 1, thread_cpu() - before, burst)
     };
     let started = Instant::now();
-    let (recorded, cpu) = std::thread::scope(|scope| {
+    let (recorded, cpu, burst) = std::thread::scope(|scope| {
         let work = &work;
         let all: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
         all.into_iter()
             .filter_map(|thread| thread.join().ok())
-            .fold((0, Duration::ZERO), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+            .fold((0, Duration::ZERO, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1, one.2.max(sum.2)))
     });
-    Paced { recorded, cpu, wall: started.elapsed() }
+    Paced { recorded, cpu, wall: started.elapsed(), burst }
 }
 
 /// CPU time of the first operation of each of `threads` new threads, minus that of its second one.

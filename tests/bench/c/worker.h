@@ -5,7 +5,7 @@
  *       prints nanoseconds of CPU time of all threads, and nanoseconds of wall time
  *   paced RATE MILLISECONDS THREADS
  *       makes RATE operations a second, each thread waking every millisecond; prints the number
- *       of operations, CPU time, wall time
+ *       of operations, CPU time, wall time, most operations of a thread between two sleeps
  *   step OPERATIONS
  *       prints "done"; the operations run between two int3, for single-stepping */
 #ifndef WORKER_H
@@ -31,7 +31,7 @@ static inline uint64_t nanoseconds(clockid_t clock)
 }
 
 struct share {
-	uint64_t count, cpu_ns, rate, ticks;
+	uint64_t count, cpu_ns, rate, ticks, burst;
 };
 
 static void *run_share(void *arg)
@@ -47,7 +47,7 @@ static void *run_share(void *arg)
 
 static void run(uint64_t count, unsigned threads)
 {
-	struct share shares[64] = { { 0, 0, 0, 0 } };
+	struct share shares[64] = { { 0, 0, 0, 0, 0 } };
 	pthread_t ids[64];
 	if (threads < 1 || threads > 64)
 		exit(2);
@@ -74,12 +74,17 @@ static void *run_paced(void *arg)
 	operations(1);
 	pthread_barrier_wait(&start_line);
 	uint64_t before = nanoseconds(CLOCK_THREAD_CPUTIME_ID), start = nanoseconds(CLOCK_MONOTONIC);
-	for (uint64_t tick = 1, done = 0; tick <= share->ticks; tick++) {
+	for (uint64_t tick = 1, done = 0, slept_at = 0; tick <= share->ticks; tick++) {
 		uint64_t due = share->rate * tick / 1000, next = start + tick * 1000000u;
 		operations(due - done);
 		done = due;
-		struct timespec at = { (time_t)(next / 1000000000u), (long)(next % 1000000000u) };
-		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+		if (done - slept_at > share->burst)
+			share->burst = done - slept_at;
+		if (nanoseconds(CLOCK_MONOTONIC) < next) {
+			struct timespec at = { (time_t)(next / 1000000000u), (long)(next % 1000000000u) };
+			clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+			slept_at = done;
+		}
 		share->count = done + 1;
 	}
 	share->cpu_ns = nanoseconds(CLOCK_THREAD_CPUTIME_ID) - before;
@@ -88,9 +93,9 @@ static void *run_paced(void *arg)
 
 static void paced(uint64_t rate, uint64_t milliseconds, unsigned threads)
 {
-	struct share shares[64] = { { 0, 0, 0, 0 } };
+	struct share shares[64] = { { 0, 0, 0, 0, 0 } };
 	pthread_t ids[64];
-	uint64_t before = nanoseconds(CLOCK_MONOTONIC), cpu_ns = 0, count = 0;
+	uint64_t before = nanoseconds(CLOCK_MONOTONIC), cpu_ns = 0, count = 0, burst = 0;
 	if (threads < 1 || threads > 64)
 		exit(2);
 	pthread_barrier_init(&start_line, NULL, threads);
@@ -104,10 +109,12 @@ static void paced(uint64_t rate, uint64_t milliseconds, unsigned threads)
 		pthread_join(ids[i], NULL);
 		cpu_ns += shares[i].cpu_ns;
 		count += shares[i].count;
+		if (shares[i].burst > burst)
+			burst = shares[i].burst;
 	}
 	pthread_barrier_destroy(&start_line);
-	printf("%llu %llu %llu\n", (unsigned long long)count, (unsigned long long)cpu_ns,
-	       (unsigned long long)(nanoseconds(CLOCK_MONOTONIC) - before));
+	printf("%llu %llu %llu %llu\n", (unsigned long long)count, (unsigned long long)cpu_ns,
+	       (unsigned long long)(nanoseconds(CLOCK_MONOTONIC) - before), (unsigned long long)burst);
 }
 
 int main(int argc, char **argv)

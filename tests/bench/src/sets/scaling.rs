@@ -78,7 +78,8 @@ pub(super) fn run(bench: &Bench) -> Result<Value> {
 /// Runs one set. Returns `None` if no cgroup can be created.
 fn measure(bench: &Bench, plan: Plan, servers: usize, round: usize) -> Result<Option<Run>> {
     let fleet = Fleet::build(plan);
-    let dir = bench.disk.path().join("scaling");
+    // Log-servers have a disk each, and this machine has one.
+    let dir = bench.memory.path().join("scaling");
     // Declared before the log-servers, so that they are removed after their end.
     let mut groups = Vec::new();
     let set = Set::start(&dir, servers)?;

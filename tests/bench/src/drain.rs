@@ -183,16 +183,20 @@ fn ours(bench: &Bench, name: &str, setup: Setup, rate: u64, threads: u64) -> Res
     let (dir, node) = (bench.disk.path().join(name), bench.memory.path().join(name));
     let start = if setup == Setup::Alone { Daemons::start_client_alone } else { Daemons::start };
     let daemons = start(&dir, &node, "drop-newest")?;
+    let client = daemons.client_pid().context("no log-client")?.to_string();
     if setup == Setup::RealTime {
-        let client = daemons.client_pid().context("no log-client")?.to_string();
-        let set = Command::new("chrt").args(["--all-tasks", "--fifo", "--pid", "1", &client]).status()?;
-        ensure!(set.success(), "chrt: {set}");
+        process::said(Command::new("chrt").args(["--all-tasks", "--fifo", "--pid", "1", &client]))?;
     }
     let mut command = worker::own("miot")?;
     command.env("MIOT_DIR", daemons.node());
     let mut worker = Worker::start("miot", command)?;
     let paced = worker.paced(rate, milliseconds(bench), threads)?;
     worker.finish()?;
+    let policies = process::said(Command::new("chrt").args(["--all-tasks", "--pid", &client]))?;
+    let of_threads = |policy: &str| policies.matches(policy).count();
+    let real_time = of_threads("policy: SCHED_FIFO");
+    let expected = if setup == Setup::RealTime { of_threads("policy:") } else { 0 };
+    ensure!(real_time == expected, "{name}: {real_time} threads with real-time priority:\n{policies}");
     let ended = daemons.stop()?;
     // The worker makes one operation more, to check that it records.
     let made = paced.recorded as u64 + 1;

@@ -144,8 +144,8 @@ fn scaling_table(results: &Value) -> String {
     }
     let mut text = format!(
         "Each log-server has {:.0} % of a processor; medians of the rounds.\n\n\
-         | log-servers | events | M events/s, durable | × | 95 % interval | M events/s, sealed | × | CPU per event, ns | × | 95 % interval | quota used | throttled periods | nodes played, of a processor |\n\
-         |--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+         | log-servers | events | M events/s, durable | × | 95 % interval | M events/s, sealed | × | CPU per event, ns | × | 95 % interval | throttled periods | nodes played, of a processor |\n\
+         |--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
         results["quota"].as_f64().unwrap_or(0.0) * 100.0
     );
     let percent =
@@ -155,7 +155,7 @@ fn scaling_table(results: &Value) -> String {
             |key: &str| row[key].as_f64().map_or("–".into(), |rate| format!("{:.3}", rate / 1e6));
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             row["servers"],
             row["events"],
             millions("durable_per_s"),
@@ -166,7 +166,6 @@ fn scaling_table(results: &Value) -> String {
             number(&row["server_ns"], 0),
             number(&row["cost_ratio"]["median"], 2),
             interval(&row["cost_ratio"], 2),
-            percent(&row["used"]),
             percent(&row["throttled"]),
             percent(&row["player_share"]),
         );

@@ -251,6 +251,7 @@ impl Spread {
     #[must_use]
     pub fn finish(mut self) -> Bursts {
         self.settle();
+        self.bound();
         let Some((begin, end)) = self.times else {
             return Bursts { interval: self.asked, asked: self.asked, ..Bursts::default() };
         };

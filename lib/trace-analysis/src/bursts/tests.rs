@@ -110,6 +110,9 @@ fn too_many_intervals_are_merged_in_pairs() {
     assert!(bursts.series.len() <= 64 && bursts.interval > 10 && bursts.asked == 10, "{bursts:?}");
     assert_eq!(bursts.total.bytes, 1000 * 1001 / 2);
     assert_eq!(bursts.series.iter().map(|one| one.requests).sum::<u64>(), 1000);
+    // The interval of the last request is one too many.
+    let last = spread(1, 5, &[("write", 3984, 2161, 0), ("write", 9371, 870, 0), ("write", 0, 0, 0)]);
+    assert!(last.series.len() <= 5, "{last:?}");
     let long = spread(1, 64, &[("read", i64::MIN, i64::MAX, i64::MAX), ("read", 0, i64::MAX, i64::MAX)]);
     assert_eq!(long.read.bytes, 2 * i64::MAX as u64);
     assert_eq!(long.series.iter().map(|one| one.read).sum::<u64>(), 2 * i64::MAX as u64);

@@ -20,6 +20,10 @@ fn c_client(place: &Path) -> PathBuf {
 }
 
 fn rust_client() -> PathBuf {
+    let program = built().folder.join("examples/pool");
+    if std::env::var_os("MIOT_TESTS_BUILT").is_some() {
+        return program;
+    }
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--locked", "-p", "miot-tracer", "--example", "pool", "--manifest-path"]);
     cargo.arg(root().join("Cargo.toml")).arg("--target-dir").arg(built().folder.parent().unwrap());
@@ -27,7 +31,7 @@ fn rust_client() -> PathBuf {
         cargo.arg("--release");
     }
     let _ = run(&mut cargo).success();
-    built().folder.join("examples/pool")
+    program
 }
 
 /// Runs a client. Returns its output and its requests in the trace.

@@ -2,9 +2,9 @@
 //! their block.
 //!
 //! ```text
-//! varint 128 · varint 4 · varint count · zigzag first value
+//! varint 256 · varint 4 · varint count · zigzag first value
 //! block:  zigzag least difference · u8 width × 4 ·
-//!         4 × 32 differences minus the least, `width` bits each
+//!         4 × 64 differences minus the least, `width` bits each
 //! ```
 //!
 //! After Lemire and Boytsov, "Decoding billions of integers per second through vectorization"
@@ -13,9 +13,9 @@
 use super::hybrid::put_varint;
 
 /// Differences in a block.
-const BLOCK: usize = 128;
+const BLOCK: usize = 256;
 /// Differences of a miniblock, which share a width.
-const MINIBLOCK: usize = 32;
+const MINIBLOCK: usize = 64;
 
 /// Appends `values`. `NARROW`: they have 32 bits, at which differences wrap around.
 pub(super) fn put<const NARROW: bool>(out: &mut Vec<u8>, values: &[u64]) {
@@ -60,7 +60,7 @@ fn put_block<const NARROW: bool>(out: &mut Vec<u8>, deltas: &mut [i64; BLOCK], c
     }
 }
 
-/// Appends 32 numbers of `width` bits, lowest bit first: `width` × 4 bytes.
+/// Appends 64 numbers of `width` bits, lowest bit first: `width` × 8 bytes.
 fn pack(out: &mut Vec<u8>, values: &[u64; MINIBLOCK], width: u32) {
     if width == 0 {
         return;
@@ -78,14 +78,8 @@ fn pack(out: &mut Vec<u8>, values: &[u64; MINIBLOCK], width: u32) {
             word = if filled == 0 { 0 } else { value >> (width - filled) };
         }
     }
-    if filled > 0 {
-        packed[at] = word;
-    }
-    let start = out.len();
-    for word in &packed[..(width as usize * MINIBLOCK).div_ceil(64)] {
-        out.extend_from_slice(&word.to_le_bytes());
-    }
-    out.truncate(start + width as usize * MINIBLOCK / 8);
+    // 64 values end at the end of a word.
+    out.extend(packed[..width as usize].iter().flat_map(|word| word.to_le_bytes()));
 }
 
 fn zigzag(value: i64) -> u64 {

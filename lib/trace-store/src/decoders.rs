@@ -2,9 +2,10 @@
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, Schema};
+use bytes::{Bytes, BytesMut};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::{io, thread};
 
 /// Least number of columns per thread: handing over batches costs time.
@@ -26,6 +27,8 @@ struct Job {
 #[derive(Debug, Default)]
 pub(crate) struct Decoders {
     threads: Vec<SyncSender<Job>>,
+    /// Bytes of a row group that was decoded.
+    spare: Mutex<Bytes>,
 }
 
 impl Decoders {
@@ -38,17 +41,39 @@ impl Decoders {
 
     /// Starts this number of threads, or fewer if the system refuses more.
     fn beside_caller(threads: usize) -> Decoders {
-        Decoders { threads: (0..threads).map_while(|_| start().ok()).collect() }
+        Decoders { threads: (0..threads).map_while(|_| start().ok()).collect(), spare: Mutex::default() }
+    }
+
+    /// Keeps the bytes of a row group that was decoded. Their memory is for the next one, because
+    /// new pages cost time.
+    pub(crate) fn keep(&self, bytes: Bytes) {
+        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
+    }
+
+    /// Returns kept memory, which nobody else refers to.
+    pub(crate) fn spare(&self) -> BytesMut {
+        let spare = std::mem::take(&mut *self.spare.lock().unwrap_or_else(PoisonError::into_inner));
+        spare.try_into_mut().unwrap_or_default()
     }
 
     /// Divides columns between the caller, who gets the first share, and the threads; no share
-    /// without threads.
-    pub(crate) fn shares<'a>(&self, columns: &[&'a str]) -> Vec<Vec<&'a str>> {
+    /// without threads. Each column has a cost, and the caller has some other work. The most
+    /// expensive column goes first, each to the share that costs least until then (Graham, "Bounds
+    /// on multiprocessing timing anomalies", 1969).
+    pub(crate) fn shares<'a>(&self, mut columns: Vec<(&'a str, u64)>, other_work: u64) -> Vec<Vec<&'a str>> {
         if self.threads.is_empty() {
             return Vec::new();
         }
-        let count = self.threads.len() + 1;
-        (0..count).map(|nth| columns.iter().skip(nth).step_by(count).copied().collect()).collect()
+        let mut shares = vec![(other_work, Vec::new())];
+        shares.resize(self.threads.len() + 1, (0, Vec::new()));
+        columns.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+        for (column, cost) in columns {
+            if let Some((load, share)) = shares.iter_mut().min_by_key(|(load, _)| *load) {
+                *load += cost;
+                share.push(column);
+            }
+        }
+        shares.into_iter().map(|(_, share)| share).collect()
     }
 
     /// Decodes a row group by the readers of its [shares](Self::shares).
@@ -175,7 +200,7 @@ mod tests {
     }
 
     fn group(decoders: &Decoders, file: &Bytes, sizes: &[usize]) -> Group {
-        let shares = decoders.shares(&NAMES);
+        let shares = decoders.shares(NAMES.map(|name| (name, 1)).to_vec(), 0);
         let mut readers =
             shares.iter().zip(sizes.iter().cycle()).map(|(share, size)| reader(file, share, *size));
         let own = readers.next().unwrap();
@@ -212,12 +237,19 @@ mod tests {
     #[should_panic(expected = "has panicked")]
     fn lost_thread_is_no_end() {
         let (sender, _) = sync_channel(1);
-        let decoders = Decoders { threads: vec![sender] };
+        let decoders = Decoders { threads: vec![sender], spare: Mutex::default() };
         let _ = group(&decoders, &file(), &[64]).next();
     }
 
     #[test]
+    fn shares_cost_about_the_same() {
+        let columns = vec![("a", 3), ("b", 8), ("c", 2), ("d", 4)];
+        let shares = Decoders::beside_caller(1).shares(columns, 5);
+        assert_eq!(shares, [["d", "c"], ["b", "a"]]);
+    }
+
+    #[test]
     fn few_columns_are_decoded_by_the_caller() {
-        assert!(Decoders::start(3).shares(&NAMES).is_empty());
+        assert!(Decoders::start(3).shares(vec![("a", 1)], 0).is_empty());
     }
 }

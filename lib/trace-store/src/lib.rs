@@ -57,6 +57,7 @@
 //! | [`set`] | traces of several log-servers, read as one |
 //! | `unread_log` | what a reader could not read |
 //! | `checksum`, `parquet_file` | checksums of sealed files; opening and reading them |
+//! | `part_rows` | rows of one table of a part, sealed or live |
 //! | [`fsck`], [`repair`], `quarantine` | check of a directory; its repair; the folder of damaged files |
 
 pub mod arrow_stream;
@@ -82,6 +83,7 @@ mod losses;
 mod manifest;
 mod missing_parts;
 mod parquet_file;
+mod part_rows;
 mod quarantine;
 mod ranges;
 pub mod reader;

@@ -15,7 +15,9 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{KeyValue, ParquetMetaData, RowGroupMetaData, SortingColumn};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, KeyValue, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData, SortingColumn,
+};
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::ChunkReader;
 use std::fs::File;
@@ -77,6 +79,16 @@ fn metadata(table: Table, path: &Path, file: &File) -> Result<ArrowReaderMetadat
     ArrowReaderMetadata::try_new(Arc::clone(found.metadata()), options).map_err(not_whole)
 }
 
+/// Returns the number of rows of the row groups of a sealed file for which `keep` returns true.
+pub(crate) fn rows(path: &Path, keep: impl Fn(&RowGroupMetaData) -> bool) -> Result<u64, Error> {
+    let file = File::open(path).map_err(Error::io("open", path))?;
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&file);
+    let metadata =
+        metadata.map_err(|error| Error::damaged(path, format!("not a whole Parquet file ({error})")))?;
+    let kept = metadata.row_groups().iter().filter(|group| keep(group));
+    Ok(kept.map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum())
+}
+
 /// Returns true if the offsets of all columns are within the file. The Parquet reader does not
 /// check that.
 fn columns_are_within(metadata: &ParquetMetaData, bytes: u64) -> bool {
@@ -111,12 +123,25 @@ pub(crate) struct Batches {
     /// The columns for each thread; none if this thread decodes all.
     shares: Vec<ProjectionMask>,
     groups: std::vec::IntoIter<usize>,
-    /// The row group being read, and the number of its remaining rows.
-    reader: Option<(Group, u64)>,
-    /// Bytes of the row group being read.
-    bytes: Bytes,
+    /// The row group being read.
+    present: Option<BegunGroup>,
+    /// The row group after it, if several threads decode: they continue with it at once.
+    following: Option<Result<BegunGroup, Unreadable>>,
     tolerant: Option<(Layout, OnDamage)>,
 }
+
+/// A row group whose decoding has begun.
+#[derive(Debug)]
+struct BegunGroup {
+    batches: Group,
+    /// Number of its remaining rows.
+    rows: u64,
+    /// Its bytes in the file.
+    bytes: Bytes,
+}
+
+/// An error, and the number of rows that are not read because of it.
+type Unreadable = (Error, u64);
 
 impl Batches {
     fn new(table: Table, path: &Path) -> Result<Batches, Error> {
@@ -136,8 +161,8 @@ impl Batches {
             decoders: Arc::default(),
             shares: Vec::new(),
             groups,
-            reader: None,
-            bytes: Bytes::new(),
+            present: None,
+            following: None,
             tolerant: None,
         })
     }
@@ -170,10 +195,21 @@ impl Batches {
 
     /// Decodes these columns, which must be those of [`Batches::some`], with several threads. Row
     /// groups that are not kept in memory are decoded by one.
-    pub(crate) fn decoded_by(self, decoders: &Arc<Decoders>, columns: &[&str]) -> Batches {
-        let parquet = self.metadata.metadata().file_metadata().schema_descr();
-        let shares =
-            decoders.shares(columns).into_iter().map(|share| ProjectionMask::columns(parquet, share));
+    pub(crate) fn decoded_by<'a>(self, decoders: &Arc<Decoders>, columns: &[&'a str]) -> Batches {
+        let parquet = self.metadata.metadata();
+        let Some(group) = self.groups.as_slice().first().map(|group| parquet.row_group(*group)) else {
+            return self;
+        };
+        // Costs are bytes that are read or written. Reading of the row group takes half as long.
+        let cost = |column: &ColumnChunkMetaData| {
+            u64::try_from(column.uncompressed_size() + 8 * column.num_values()).unwrap_or(0)
+        };
+        let of = |name: &&'a str| group.columns().iter().find(|c| c.column_descr().name() == *name).map(cost);
+        let costs = columns.iter().filter_map(|name| Some((*name, of(name)?))).collect();
+        let reading = u64::try_from(group.compressed_size() / 2).unwrap_or(0);
+        let shares = decoders.shares(costs, reading);
+        let schema = parquet.file_metadata().schema_descr();
+        let shares = shares.into_iter().map(|share| ProjectionMask::columns(schema, share));
         Batches { shares: shares.collect(), decoders: Arc::clone(decoders), ..self }
     }
 
@@ -182,35 +218,47 @@ impl Batches {
         Batches { tolerant: Some((layout.clone(), on_damage.clone())), ..self }
     }
 
-    /// Number of rows of the row groups that were not started yet.
-    pub(crate) fn rows(&self) -> u64 {
-        self.groups.as_slice().iter().map(|group| self.rows_of(*group)).sum()
-    }
-
     fn rows_of(&self, group: usize) -> u64 {
         u64::try_from(self.metadata.metadata().row_group(group).num_rows()).unwrap_or(0)
     }
 
-    fn begin(&mut self, group: usize) -> Result<(), Error> {
+    /// Returns true if no row group is left to begin, so that the threads are free for another file
+    /// when they have decoded the present one.
+    pub(crate) fn has_begun_all(&self) -> bool {
+        self.groups.as_slice().is_empty() && self.following.is_none()
+    }
+
+    /// Begins to decode the next row group in other threads, if there are any.
+    pub(crate) fn begin_ahead(&mut self) {
+        if !self.shares.is_empty() && self.following.is_none() {
+            self.following = self.begin_next();
+        }
+    }
+
+    fn begin_next(&mut self) -> Option<Result<BegunGroup, Unreadable>> {
+        let group = self.groups.next()?;
+        let rows = self.rows_of(group);
+        let begun = self.begin(group).map(|(batches, bytes)| BegunGroup { batches, rows, bytes });
+        Some(begun.map_err(|error| (error, rows)))
+    }
+
+    fn begin(&mut self, group: usize) -> Result<(Group, Bytes), Error> {
         let damaged = |path, reason: String| Err(Error::damaged(path, format!("row group {group} {reason}")));
-        // The previous row group was decoded: its memory is free again.
-        let spare = std::mem::take(&mut self.bytes).try_into_mut().unwrap_or_default();
-        let reader = match self.sums.read(&self.path, &self.file, group, spare)? {
+        let (reader, bytes) = match self.sums.read(&self.path, &self.file, group, self.decoders.spare())? {
             CheckedGroup::Damaged => return damaged(&self.path, "is not what was written".to_owned()),
             CheckedGroup::InMemory(bytes) => {
-                self.bytes = bytes.bytes.clone();
-                self.decoded(bytes, group)
+                let held = bytes.bytes.clone();
+                (self.decoded(bytes, group), held)
             }
             CheckedGroup::InFile => {
                 let file = self.file.try_clone().map_err(Error::io("open", &self.path))?;
-                self.reader(file, &self.mask, group).map(Group::from)
+                (self.reader(file, &self.mask, group).map(Group::from), Bytes::new())
             }
         };
         match reader {
-            Ok(reader) => self.reader = Some((reader, self.rows_of(group))),
-            Err(error) => return damaged(&self.path, format!("cannot be read: {error}")),
+            Ok(reader) => Ok((reader, bytes)),
+            Err(error) => damaged(&self.path, format!("cannot be read: {error}")),
         }
-        Ok(())
     }
 
     fn reader(
@@ -236,22 +284,26 @@ impl Batches {
         }
     }
 
-    fn try_next(&mut self) -> Result<Option<RecordBatch>, (Error, u64)> {
+    fn try_next(&mut self) -> Result<Option<RecordBatch>, Unreadable> {
         loop {
-            if let Some((reader, left)) = &mut self.reader {
-                let next = reader.next().map(|batch| match batch {
+            if let Some(BegunGroup { batches, rows, .. }) = &mut self.present {
+                let next = batches.next().map(|batch| match batch {
                     Ok(batch) if self.has_all_columns => schema::complete(self.table, batch),
                     batch => batch.and_then(|batch| schema::in_present_types(self.table, batch)),
                 });
                 match next {
-                    Some(Ok(batch)) if batch.num_rows() as u64 <= *left => {
-                        *left -= batch.num_rows() as u64;
+                    Some(Ok(batch)) if batch.num_rows() as u64 <= *rows => {
+                        *rows -= batch.num_rows() as u64;
                         return Ok(Some(batch));
                     }
-                    None if *left == 0 => self.reader = None,
+                    None if *rows == 0 => {
+                        if let Some(group) = self.present.take() {
+                            self.decoders.keep(group.bytes);
+                        }
+                    }
                     wrong => {
-                        let left = *left;
-                        self.reader = None;
+                        let left = *rows;
+                        self.present = None;
                         let reason = match wrong {
                             Some(Err(error)) => error.to_string(),
                             _ => "a row group has another number of rows than its metadata".to_owned(),
@@ -260,10 +312,11 @@ impl Batches {
                     }
                 }
             }
-            let Some(group) = self.groups.next() else { return Ok(None) };
-            if let Err(error) = self.begin(group) {
-                return Err((error, self.rows_of(group)));
+            match self.following.take().or_else(|| self.begin_next()).transpose()? {
+                Some(group) => self.present = Some(group),
+                None => return Ok(None),
             }
+            self.begin_ahead();
         }
     }
 }
@@ -284,7 +337,7 @@ impl Iterator for Batches {
                 None => Err(error),
             };
             if let Err(error) = skipped {
-                self.groups = Vec::new().into_iter();
+                (self.groups, self.following) = (Vec::new().into_iter(), None);
                 return Some(Err(error));
             }
         }

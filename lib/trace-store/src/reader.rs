@@ -15,6 +15,7 @@ use crate::live_rows::LiveRows;
 use crate::manifest::Manifest;
 use crate::missing_parts::MissingParts;
 use crate::parquet_file::{self, Batches};
+use crate::part_rows::PartRows;
 use crate::recover::{StreamEnds, TornTail};
 use crate::rows::{FileNames, Joiner};
 use crate::scan::{self, Scan, ScanPart, Select};
@@ -71,25 +72,6 @@ struct Part {
     /// By table: its live streams, limited to their length at opening. They stay open because the
     /// writer removes the files when the part is sealed. `None`: the part was sealed already.
     live: Option<[Option<LiveReader>; TABLES]>,
-}
-
-/// The rows of one table of one part.
-enum PartRows {
-    Sealed(Batches),
-    Live(LiveRows),
-    Nothing,
-}
-
-impl Iterator for PartRows {
-    type Item = Result<RecordBatch, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            PartRows::Sealed(batches) => batches.next(),
-            PartRows::Live(rows) => rows.next(),
-            PartRows::Nothing => None,
-        }
-    }
 }
 
 impl Reader {
@@ -512,7 +494,7 @@ impl Reader {
             return self.without_side_table(part.number, table, &path);
         }
         match Batches::all(table, &path) {
-            Ok(batches) => Ok(PartRows::Sealed(batches.tolerant(&self.layout, &self.on_damage))),
+            Ok(batches) => Ok(PartRows::Sealed(Box::new(batches.tolerant(&self.layout, &self.on_damage)))),
             Err(error) if error.is_not_found() && self.layout.first()? > part.number => {
                 self.missed.fetch_add(1, Ordering::Relaxed);
                 Ok(PartRows::Nothing)

@@ -10,7 +10,8 @@ use crate::error::Error;
 use crate::layout::Layout;
 use crate::live::LiveReader;
 use crate::live_rows::LiveRows;
-use crate::parquet_file::Batches;
+use crate::parquet_file::{self, Batches};
+use crate::part_rows::PartRows;
 use crate::schema::{self, Table, column};
 use crate::set::{MergedBatches, MovedFiles};
 use crate::unread_log::OnDamage;
@@ -22,7 +23,7 @@ use parquet::file::statistics::Statistics;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -223,19 +224,13 @@ pub(crate) fn start(
 ) -> Result<Scan, Error> {
     let failed = |source| Error::Io { action: "read events of", path: layout.root().to_owned(), source };
     let schema = select.schema().map_err(|error| failed(std::io::Error::other(error)))?;
-    let mut rows = 0;
-    for part in &parts {
-        if let ScanPart::Sealed(part) = part {
-            match open_sealed(&layout.sealed(Table::Events, *part), select) {
-                // The thread counts or logs it.
-                Err(error) if error.is_not_found() || on_damage.unread_log().is_some() => {}
-                opened => rows += opened?.rows(),
-            }
-        }
-    }
     let (sender, batches) = sync_channel(AHEAD);
-    let is_sealed = |part: &ScanPart| matches!(part, ScanPart::Sealed(_));
-    let columns = if shares_columns && parts.iter().any(is_sealed) { schema.fields().len() } else { 0 };
+    let sealed = parts.iter().filter_map(|part| match part {
+        ScanPart::Sealed(part) => Some(*part),
+        ScanPart::Live(_) => None,
+    });
+    let sealed: Vec<u64> = sealed.collect();
+    let columns = if shares_columns && !sealed.is_empty() { schema.fields().len() } else { 0 };
     let scan = ScanThread {
         layout: layout.clone(),
         select: select.clone(),
@@ -246,15 +241,16 @@ pub(crate) fn start(
         has_sent: Cell::new(false),
         to: sender,
     };
-    let read = move || {
-        for part in parts {
-            if !scan.read(part) {
-                return;
-            }
-        }
-        scan.end();
-    };
+    let read = move || scan.read(parts);
     let thread = thread::Builder::new().name("miot-scan".into()).spawn(read).map_err(failed)?;
+    let mut rows = 0;
+    for part in sealed {
+        match parquet_file::rows(&layout.sealed(Table::Events, part), |group| select.wants(group)) {
+            // The thread counts or logs it.
+            Err(error) if error.is_not_found() || on_damage.unread_log().is_some() => {}
+            found => rows += found?,
+        }
+    }
     Ok(Scan { batches, thread: Some(thread), rows })
 }
 
@@ -271,38 +267,69 @@ struct ScanThread {
     to: SyncSender<Result<RecordBatch, Error>>,
 }
 
+/// A part that is being read.
+struct OpenPart {
+    path: PathBuf,
+    rows: PartRows,
+}
+
 impl ScanThread {
-    /// Sends the rows of a part. Returns false if the scan ends: an error was sent, or the receiver
-    /// was dropped.
-    fn read(&self, part: ScanPart) -> bool {
-        match part {
+    /// Sends the rows of all parts. Ends early after an error, or if the receiver was dropped.
+    fn read(&self, parts: Vec<ScanPart>) {
+        let mut parts = parts.into_iter();
+        let mut open_next = || parts.next().map(|part| self.open(part));
+        let mut next = open_next();
+        while let Some(part) = next.take() {
+            let OpenPart { path, mut rows } = match part {
+                Ok(part) => part,
+                Err(error) => {
+                    let _ = self.to.send(Err(error));
+                    return;
+                }
+            };
+            while let Some(batch) = rows.next() {
+                // The other threads continue with the next part while this one is still sent.
+                if next.is_none() && rows.have_begun() {
+                    next = open_next();
+                }
+                if !self.send(&path, batch) {
+                    return;
+                }
+            }
+            next = next.or_else(&mut open_next);
+        }
+        self.end();
+    }
+
+    /// Opens a part and begins to decode it in the other threads.
+    fn open(&self, part: ScanPart) -> Result<OpenPart, Error> {
+        let (path, mut rows) = match part {
             ScanPart::Sealed(part) => {
                 let path = self.layout.sealed(Table::Events, part);
-                match open_sealed(&path, &self.select) {
+                let rows = match open_sealed(&path, &self.select) {
                     Ok(batches) => {
                         let batches = batches.decoded_by(&self.decoders, &self.select.read());
-                        self.send(&path, batches.tolerant(&self.layout, &self.on_damage))
+                        PartRows::Sealed(Box::new(batches.tolerant(&self.layout, &self.on_damage)))
                     }
                     Err(error)
                         if error.is_not_found() && self.layout.first().is_ok_and(|first| first > part) =>
                     {
                         self.missed.fetch_add(1, Ordering::Relaxed);
-                        true
+                        PartRows::Nothing
                     }
-                    Err(error) => match self.on_damage.skip(&self.layout, &path, error) {
-                        Ok(()) => true,
-                        Err(error) => {
-                            let _ = self.to.send(Err(error));
-                            false
-                        }
-                    },
-                }
+                    Err(error) => {
+                        self.on_damage.skip(&self.layout, &path, error).map(|()| PartRows::Nothing)?
+                    }
+                };
+                (path, rows)
             }
             ScanPart::Live(live) => {
                 let path = live.path().to_owned();
-                self.send(&path, LiveRows::new(live, &self.layout, &self.on_damage))
+                (path, PartRows::Live(LiveRows::new(live, &self.layout, &self.on_damage)))
             }
-        }
+        };
+        rows.begin_ahead();
+        Ok(OpenPart { path, rows })
     }
 
     /// Sends an error if damage left no event at all, unless the caller reads sealed parts
@@ -316,21 +343,18 @@ impl ScanThread {
         }
     }
 
-    fn send(&self, path: &Path, batches: impl Iterator<Item = Result<RecordBatch, Error>>) -> bool {
-        for batch in batches {
-            let batch = batch.and_then(|batch| {
-                let batch = schema::project(&self.schema, &batch);
-                batch.and_then(|batch| self.select.within(batch)).map_err(|e| Error::damaged(path, e))
-            });
-            let failed = batch.is_err();
-            if batch.as_ref().is_ok_and(|batch| batch.num_rows() == 0) {
-                continue;
-            }
-            self.has_sent.set(true);
-            if self.to.send(batch).is_err() || failed {
-                return false;
-            }
+    /// Sends a batch, if it has rows. Returns false if it was the last: an error, or the receiver
+    /// was dropped.
+    fn send(&self, path: &Path, batch: Result<RecordBatch, Error>) -> bool {
+        let batch = batch.and_then(|batch| {
+            let batch = schema::project(&self.schema, &batch);
+            batch.and_then(|batch| self.select.within(batch)).map_err(|e| Error::damaged(path, e))
+        });
+        if batch.as_ref().is_ok_and(|batch| batch.num_rows() == 0) {
+            return true;
         }
-        true
+        self.has_sent.set(true);
+        let failed = batch.is_err();
+        self.to.send(batch).is_ok() && !failed
     }
 }

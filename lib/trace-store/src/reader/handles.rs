@@ -1,8 +1,9 @@
 //! The files of open handles, for a writer that continues a trace.
 
-use super::{PartRows, Reader};
+use super::Reader;
 use crate::error::Error;
 use crate::parquet_file::Batches;
+use crate::part_rows::PartRows;
 use crate::schema::{Table, column};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, UInt64Type};

@@ -15,7 +15,8 @@ otherwise. Columns have the names of the JSON output of the tool ``miot``.
 
 from ._errors import Error, LossWarning, OptionError
 from ._instrument import instrument
-from ._miot import __version__, recording, region
+from ._miot import Region, __version__, recording
+from ._region import region
 from ._table import Events, Heatmap, Table
 from ._trace import Follow, Server, Trace, open
 
@@ -26,6 +27,7 @@ __all__ = [
     "Heatmap",
     "LossWarning",
     "OptionError",
+    "Region",
     "Server",
     "Table",
     "Trace",

@@ -25,29 +25,12 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
 
 @final
-class region:
-    """A named part of the run of this program, such as an epoch or a checkpoint.
+class Region:
+    """A named part of the run of this program, from ``miot.region``. An object may be entered again, also
+    while it is open."""
 
-    >>> with miot.region("epoch", epoch=3):
-    ...     train()
-    >>> @miot.region("preprocess", kind="compute")
-    ... def preprocess(sample): ...
-    >>> for batch in miot.region("fetch").iter(loader): ...
-    >>> for epoch in miot.region("epoch").loop(range(10), number="epoch"): ...
-
-    The preloaded tracer records it as an event of the layer ``app``: ``path`` is the name, ``path2``
-    followed by ``arg`` the attributes. The last attribute that is a number is ``arg``, so that a value
-    that is different each time does not make a text of its own. The attribute ``kind`` (``compute``,
-    ``fetch``, ``checkpoint``, ``io`` or ``other``) says what the program does in the region, if its name
-    does not. ``result`` is 0, the negative ``errno`` of an ``OSError`` that left the region, or -125
-    (ECANCELED) for any other exception.
-
-    Regions may be nested, and may overlap in coroutines. Without a tracer, or while nothing is recorded,
-    a region does nothing. An object may be entered again, also while it is open.
-    """
-
-    def __new__(cls, name: str, /, **attributes: object) -> region: ...
-    def __enter__(self) -> region: ...
+    def __new__(cls, name: str, attributes: dict[str, object], /) -> Region: ...
+    def __enter__(self) -> Region: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None: ...
@@ -59,7 +42,7 @@ class region:
         attribute of this name."""
     def loop(self, iterable: Iterable[_T], number: str | None = "step") -> Iterator[_T]:
         """Yields the items. The use of each item by the loop is such a region."""
-    def again(self, **attributes: object) -> region:
+    def again(self, **attributes: object) -> Region:
         """Returns a new region with the same name and attributes, and these in addition."""
     def cancel(self) -> None:
         """Ends an entered region without recording it."""

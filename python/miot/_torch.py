@@ -13,14 +13,15 @@ import torch
 import torch.utils.data
 
 from . import _ranks
-from ._miot import region
+from ._miot import Region
+from ._region import region
 from ._replace import replace
 
 _loaders = itertools.count()
 _nesting = threading.local()
 
 
-def _marked(function: Callable[..., Any], make: Callable[..., region]) -> Callable[..., Any]:
+def _marked(function: Callable[..., Any], make: Callable[..., Region]) -> Callable[..., Any]:
     """Returns the function within the region that ``make`` returns for its arguments."""
 
     @functools.wraps(function)
@@ -34,11 +35,11 @@ def _marked(function: Callable[..., Any], make: Callable[..., region]) -> Callab
 class _Batches:
     """An iterator over a DataLoader, with the regions ``epoch``, ``fetch`` and ``step``."""
 
-    def __init__(self, batches: Any, epoch: region) -> None:
+    def __init__(self, batches: Any, epoch: Region) -> None:
         self._batches = batches
         self._count = 0
-        self._step: region | None = None
-        self._epoch: region | None = epoch
+        self._step: Region | None = None
+        self._epoch: Region | None = epoch
 
     def __iter__(self) -> _Batches:
         return self
@@ -113,7 +114,7 @@ def _is_compiling() -> bool:
     return bool(compiler is not None and hasattr(compiler, "is_compiling") and compiler.is_compiling())
 
 
-def _outermost(function: Callable[..., Any], name: str, make: Callable[..., region]) -> Callable[..., Any]:
+def _outermost(function: Callable[..., Any], name: str, make: Callable[..., Region]) -> Callable[..., Any]:
     """Returns the function within a region, except for calls within such a call of the same thread."""
 
     @functools.wraps(function)
@@ -143,15 +144,15 @@ def _call(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _file(file: Any, name: str) -> region:
+def _file(file: Any, name: str) -> Region:
     return region(name, file=os.fspath(file)) if isinstance(file, (str, os.PathLike)) else region(name)
 
 
-def _save(obj: Any, f: Any, *_: Any, **__: Any) -> region:
+def _save(obj: Any, f: Any, *_: Any, **__: Any) -> Region:
     return _file(f, "checkpoint")
 
 
-def _load(f: Any, *_: Any, **__: Any) -> region:
+def _load(f: Any, *_: Any, **__: Any) -> Region:
     return _file(f, "restart")
 
 

@@ -16,7 +16,8 @@ try:
 except ImportError:
     from pytorch_lightning.callbacks import Callback
 
-from ._miot import region
+from ._miot import Region
+from ._region import region
 
 
 class RegionCallback(Callback):
@@ -24,7 +25,7 @@ class RegionCallback(Callback):
     ``checkpoint`` of a training. ``fetch`` is the time between two batches of an epoch."""
 
     def __init__(self) -> None:
-        self._open: dict[str, region] = {}
+        self._open: dict[str, Region] = {}
 
     def _begin(self, name: str, **attributes: Any) -> None:
         self._end(name)

@@ -23,6 +23,9 @@ mod stream;
 mod trace;
 mod values;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The native part of the package `miot`.
 #[pyo3::pymodule]
 mod _miot {

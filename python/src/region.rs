@@ -89,29 +89,14 @@ fn thread() -> usize {
     ANCHOR.with(|anchor| std::ptr::from_ref(anchor).addr())
 }
 
-/// A named part of the run of this program, such as an epoch or a checkpoint.
+/// A named part of the run of this program, from `miot.region`.
 ///
-/// >>> with miot.region("epoch", epoch=3):
-/// ...     train()
-/// >>> @miot.region("preprocess", kind="compute")
-/// ... def preprocess(sample): ...
-/// >>> for batch in miot.region("fetch").iter(loader): ...
-/// >>> for epoch in miot.region("epoch").loop(range(10), number="epoch"): ...
-///
-/// The preloaded tracer records it as an event of the layer `app`: `path` is the name, `path2`
-/// followed by `arg` the attributes. The last attribute that is a number is `arg`, so that a value
-/// that is different each time does not make a text of its own. The attribute `kind` (`compute`,
-/// `fetch`, `checkpoint`, `io` or `other`) states what the program does in the region, if its name
-/// does not. `result` is 0, the negative `errno` of an `OSError` that left the region, or -125
-/// (ECANCELED) for any other exception.
-///
-/// Regions may be nested, and may overlap in coroutines. Without a tracer, or while nothing is
-/// recorded, a region does nothing. An object may be entered again, also while it is open.
-#[pyclass(module = "miot", frozen, name = "region")]
+/// An object may be entered again, also while it is open.
+#[pyclass(module = "miot", frozen, freelist = 16)]
 #[derive(Debug)]
 pub(crate) struct Region {
     name: Py<PyString>,
-    attributes: Option<Py<PyDict>>,
+    attributes: Py<PyDict>,
     open: Mutex<SmallVec<[Open; 1]>>,
 }
 
@@ -183,6 +168,9 @@ impl Attributes {
     /// The number is the last value that is one, and stands at the end. An attribute whose value
     /// cannot be converted is left out: a region must not end the program.
     fn of_several(given: &Bound<'_, PyDict>) -> Attributes {
+        if given.is_empty() {
+            return Attributes { text: Arc::clone(&EMPTY), number: NONE };
+        }
         // Place among the texts, text before the number, number.
         let mut last: Option<(usize, String, u64)> = None;
         let mut texts = Vec::new();
@@ -215,17 +203,14 @@ fn only_number<'py>(given: &Bound<'py, PyDict>) -> Option<(Bound<'py, PyString>,
 impl Region {
     /// Returns the texts of the name and the attributes.
     fn texts(&self, py: Python<'_>) -> (Arc<CStr>, Attributes) {
-        let given = self.attributes.as_ref().map(|given| given.bind(py));
-        // The conversion of other values may run code of the program.
-        let others = match given.map(|given| (given, only_number(given))) {
-            None => Attributes { text: Arc::clone(&EMPTY), number: NONE },
-            Some((_, Some((key, number)))) => {
-                let (names, keys) = &mut *lock(&TEXTS);
-                return (names.of(self.name.bind(py), ""), Attributes { text: keys.of(&key, "="), number });
-            }
-            Some((given, None)) => Attributes::of_several(given),
-        };
-        (lock(&TEXTS).0.of(self.name.bind(py), ""), others)
+        let (name, given) = (self.name.bind(py), self.attributes.bind(py));
+        if let Some((key, number)) = only_number(given) {
+            let (names, keys) = &mut *lock(&TEXTS);
+            return (names.of(name, ""), Attributes { text: keys.of(&key, "="), number });
+        }
+        // The conversion of the values may run code of the program.
+        let several = Attributes::of_several(given);
+        (lock(&TEXTS).0.of(name, ""), several)
     }
 
     fn begin(&self, py: Python<'_>) {
@@ -271,9 +256,10 @@ fn result_of(exception: &Bound<'_, PyAny>) -> i64 {
 
 #[pymethods]
 impl Region {
+    /// Keeps the dictionary. It is a positional argument, because PyO3 copies named ones.
     #[new]
-    #[pyo3(signature = (name, /, **attributes))]
-    fn new(name: Py<PyString>, attributes: Option<Py<PyDict>>) -> Region {
+    #[pyo3(signature = (name, attributes, /))]
+    fn new(name: Py<PyString>, attributes: Py<PyDict>) -> Region {
         Region { name, attributes, open: Mutex::default() }
     }
 
@@ -297,14 +283,12 @@ impl Region {
     /// Returns a new region with the same name and attributes, and these in addition.
     #[pyo3(signature = (**attributes))]
     fn again(&self, py: Python<'_>, attributes: Option<&Bound<'_, PyDict>>) -> PyResult<Region> {
-        let own = self.attributes.as_ref();
-        let all = match (own, attributes) {
-            (own, None) => own.map(|own| own.clone_ref(py)),
-            (None, Some(more)) => Some(more.clone().unbind()),
-            (Some(own), Some(more)) => {
-                let all = own.bind(py).copy()?;
+        let all = match attributes {
+            None => self.attributes.clone_ref(py),
+            Some(more) => {
+                let all = self.attributes.bind(py).copy()?;
                 all.update(more.as_mapping())?;
-                Some(all.unbind())
+                all.unbind()
             }
         };
         Ok(Region { name: self.name.clone_ref(py), attributes: all, open: Mutex::default() })

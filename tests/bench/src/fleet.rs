@@ -86,33 +86,43 @@ impl Fleet {
 
     /// Sends everything and waits until it is acknowledged: then it is durable and in order.
     pub(crate) fn ship(&self, address: &str) -> Result<Shipped> {
-        self.ship_to_set(&[address])
+        self.ship_to_set(&[address], |_| Ok(()))
     }
 
     /// Like [`Fleet::ship`], to several log-servers: node `n` sends to number `n` modulo their
-    /// number.
-    pub(crate) fn ship_to_set(&self, addresses: &[&str]) -> Result<Shipped> {
-        Ok(self.play(addresses, false)?.0)
+    /// number. Calls `ended` with the number of a log-server when it has acknowledged everything.
+    pub(crate) fn ship_to_set(
+        &self,
+        addresses: &[&str],
+        ended: impl FnMut(usize) -> Result<()>,
+    ) -> Result<Shipped> {
+        Ok(self.play(addresses, false, ended)?.0)
     }
 
     /// Like [`Fleet::ship`], but keeps the connections open.
     pub(crate) fn ship_and_stay(&self, address: &str) -> Result<Vec<TcpStream>> {
-        Ok(self.play(&[address], false)?.1.into_iter().map(|player| player.socket).collect())
+        Ok(self.play(&[address], false, |_| Ok(()))?.1.into_iter().map(|player| player.socket).collect())
     }
 
     /// Sends one batch of each stream at a time, and the next ones after their acknowledgment.
     /// Returns the time of each in milliseconds, without the first, which waits for the clock.
     pub(crate) fn ship_one_by_one(&self, address: &str) -> Result<Vec<f64>> {
-        let players = self.play(&[address], true)?.1;
+        let players = self.play(&[address], true, |_| Ok(()))?.1;
         Ok(players.into_iter().flat_map(|player| player.delays.into_iter().skip(1)).collect())
     }
 
-    fn play(&self, addresses: &[&str], one_by_one: bool) -> Result<(Shipped, Vec<Player<'_>>)> {
+    fn play(
+        &self,
+        addresses: &[&str],
+        one_by_one: bool,
+        mut ended: impl FnMut(usize) -> Result<()>,
+    ) -> Result<(Shipped, Vec<Player<'_>>)> {
         let (started, before) = (Instant::now(), crate::process::this_thread_cpu());
         let cargo = self.nodes.iter().zip(addresses.iter().cycle()).enumerate();
         let players = cargo.map(|(node, (cargo, address))| Player::connect(address, node, cargo, one_by_one));
         let mut players = players.collect::<Result<Vec<_>>>()?;
         let mut heard = Instant::now();
+        let mut working: Vec<usize> = (0..addresses.len()).collect();
         while players.iter().any(|player| !player.is_done()) {
             let mut polled: Vec<libc::pollfd> = players.iter().map(Player::wants).collect();
             // SAFETY: the list has that number of elements.
@@ -127,6 +137,10 @@ impl Fleet {
                     player.go_on()?;
                 }
             }
+            let is_done =
+                |server: &usize| players.iter().skip(*server).step_by(addresses.len()).all(Player::is_done);
+            let done: Vec<usize> = working.extract_if(.., |server| is_done(server)).collect();
+            done.into_iter().try_for_each(&mut ended)?;
         }
         let cpu = crate::process::this_thread_cpu() - before;
         Ok((Shipped { wall: started.elapsed(), cpu }, players))

@@ -69,7 +69,7 @@ pub(super) fn run(bench: &Bench) -> Result<Value> {
 fn record(dir: &Path, plan: Plan) -> Result<(Vec<PathBuf>, PathBuf)> {
     let set = Set::start(dir, MOST)?;
     let traces = set.traces();
-    Fleet::build(plan).ship_to_set(&set.addresses())?;
+    Fleet::build(plan).ship_to_set(&set.addresses(), |_| Ok(()))?;
     set.stop()?;
     check(&traces, plan)?;
     let one = dir.join("one");

@@ -7,7 +7,7 @@ use crate::fleet::{Fleet, Plan};
 use crate::pattern::Pattern;
 use crate::share::{Periods, Quota, Share};
 use crate::stats::{Summary, median_with_interval};
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -19,7 +19,8 @@ const SETS: [usize; 3] = [1, 2, MOST];
 const NODES: u64 = 16;
 /// Events of a batch.
 const ROWS: u64 = 1024;
-/// The quota is the limit if it stops each log-server in at least this share of the periods.
+/// The quota is the limit if it stops each log-server in at least this share of the periods in
+/// which its nodes send.
 const LEAST_THROTTLED: f64 = 0.8;
 /// The nodes are not the limit if they use at most this share of a processor.
 const MOST_PLAYED: f64 = 0.5;
@@ -36,7 +37,8 @@ struct Run {
     /// CPU time of the thread that plays the nodes, per event and of one processor.
     player_ns: f64,
     player_share: f64,
-    /// Share of the periods in which the quota stopped the least stopped log-server.
+    /// Share of the periods in which the quota stopped the least stopped log-server, until it had
+    /// acknowledged everything.
     throttled: f64,
 }
 
@@ -79,11 +81,13 @@ fn measure(bench: &Bench, plan: Plan, servers: usize, round: usize) -> Result<Op
         group.set_quota(Some(QUOTA))?;
         groups.push(group);
     }
-    let periods = || groups.iter().map(Share::throttled).collect::<Result<Vec<Periods>>>();
-    let (traces, before, started) = (set.traces(), periods()?, Instant::now());
-    let shipped = fleet.ship_to_set(&set.addresses())?;
-    let shares = periods()?.into_iter().zip(before).map(|(now, before)| now.throttled_since(before));
-    let throttled = shares.reduce(f64::min).context("a log-server")?;
+    let before = groups.iter().map(Share::throttled).collect::<Result<Vec<Periods>>>()?;
+    let (traces, started) = (set.traces(), Instant::now());
+    let mut throttled = 1.0_f64;
+    let shipped = fleet.ship_to_set(&set.addresses(), |server| {
+        throttled = throttled.min(groups[server].throttled()?.throttled_since(before[server]));
+        Ok(())
+    })?;
     let used = set.stop()?;
     let sealed = started.elapsed().as_secs_f64();
     check(&traces, plan)?;

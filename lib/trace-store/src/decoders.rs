@@ -69,7 +69,7 @@ impl Decoders {
         columns.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
         for (column, cost) in columns {
             if let Some((load, share)) = shares.iter_mut().min_by_key(|(load, _)| *load) {
-                *load += cost;
+                *load = load.saturating_add(cost);
                 share.push(column);
             }
         }

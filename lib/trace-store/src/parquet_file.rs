@@ -86,7 +86,7 @@ pub(crate) fn rows(path: &Path, keep: impl Fn(&RowGroupMetaData) -> bool) -> Res
     let metadata =
         metadata.map_err(|error| Error::damaged(path, format!("not a whole Parquet file ({error})")))?;
     let kept = metadata.row_groups().iter().filter(|group| keep(group));
-    Ok(kept.map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum())
+    Ok(kept.map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).fold(0, u64::saturating_add))
 }
 
 /// Returns true if the offsets of all columns are within the file. The Parquet reader does not
@@ -201,13 +201,17 @@ impl Batches {
             return self;
         };
         // Costs are bytes that are read or written. Reading of the row group takes half as long.
+        // Those of a damaged file may be any number.
         let cost = |column: &ColumnChunkMetaData| {
-            u64::try_from(column.uncompressed_size() + 8 * column.num_values()).unwrap_or(0)
+            column
+                .uncompressed_size()
+                .unsigned_abs()
+                .saturating_add(column.num_values().unsigned_abs().saturating_mul(8))
         };
         let of = |name: &&'a str| group.columns().iter().find(|c| c.column_descr().name() == *name).map(cost);
         let costs = columns.iter().filter_map(|name| Some((*name, of(name)?))).collect();
-        let reading = u64::try_from(group.compressed_size() / 2).unwrap_or(0);
-        let shares = decoders.shares(costs, reading);
+        let compressed = group.columns().iter().map(|column| column.compressed_size().unsigned_abs());
+        let shares = decoders.shares(costs, compressed.fold(0, u64::saturating_add) / 2);
         let schema = parquet.file_metadata().schema_descr();
         let shares = shares.into_iter().map(|share| ProjectionMask::columns(schema, share));
         Batches { shares: shares.collect(), decoders: Arc::clone(decoders), ..self }

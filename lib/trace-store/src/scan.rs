@@ -243,12 +243,12 @@ pub(crate) fn start(
     };
     let read = move || scan.read(parts);
     let thread = thread::Builder::new().name("miot-scan".into()).spawn(read).map_err(failed)?;
-    let mut rows = 0;
+    let mut rows = 0_u64;
     for part in sealed {
         match parquet_file::rows(&layout.sealed(Table::Events, part), |group| select.wants(group)) {
             // The thread counts or logs it.
             Err(error) if error.is_not_found() || on_damage.unread_log().is_some() => {}
-            found => rows += found?,
+            found => rows = found?.saturating_add(rows),
         }
     }
     Ok(Scan { batches, thread: Some(thread), rows })

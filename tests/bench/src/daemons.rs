@@ -3,6 +3,7 @@
 use crate::process::{self, Usage};
 use crate::sink::Sink;
 use anyhow::{Context, Result, ensure};
+use miot_log_client::ControlView;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -127,8 +128,9 @@ impl Daemons {
             self.address, self.metrics, self.transport
         );
         self.client = Some(spawn("log-client", dir, &settings)?);
-        let page = self.node.join(miot_proto::control::FILE);
-        wait_until("log-client", dir, || page.exists())
+        // It drains nothing before its first sweep, which is after its clocks are calibrated.
+        let has_swept = || ControlView::of_node(node).is_ok_and(|view| view.reader().sweeps > 0);
+        wait_until("log-client", dir, has_swept)
     }
 
     /// Value of `MIOT_DIR`.

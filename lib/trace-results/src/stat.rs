@@ -10,7 +10,7 @@ pub use miot_trace_analysis::characterize::By;
 use miot_trace_analysis::characterize::table::Groups;
 use miot_trace_analysis::characterize::{COLUMNS, Characterization, Characterize, CounterRow, Settings};
 use miot_trace_analysis::{LayerRow, Layers, Missing, OperationRow, Report, Summary, layers, summary};
-use miot_trace_store::{FileNames, Reader, Table, UnreadItem};
+use miot_trace_store::{FileNames, Reader, Select, Table, UnreadItem};
 use serde::Serialize;
 
 /// Summary, with everything that could not be read.
@@ -29,7 +29,9 @@ pub struct ReadableSummary {
 /// [`Error::Trace`], [`Error::Interrupted`].
 pub fn summary(input: &Input<'_>, files: usize) -> Result<ReadableSummary, Error> {
     let mut summary = Summary::new();
-    input.each(summary::COLUMNS, |batch| summary.add(batch))?;
+    for batch in input.scan_selected(Select::columns(summary::COLUMNS).in_order_of_each_trace())? {
+        summary.add(&batch?);
+    }
     let reader = input.reader;
     for losses in reader.table(Table::Losses)? {
         summary.add_losses(&losses);
@@ -270,7 +272,7 @@ pub fn operations(
     let names = input.reader.files()?;
     let settings = selection.settings(input.reader, &names)?;
     let mut summary = Summary::new();
-    for batch in input.scan(summary::COLUMNS)? {
+    for batch in input.scan_selected(Select::columns(summary::COLUMNS).in_order_of_each_trace())? {
         summary.add(&chosen(batch?, &settings)?);
     }
     let mut rows = summary.finish(&names, &[], 0).operations;

@@ -39,13 +39,15 @@ pub struct Select {
     times: Range<i64>,
     /// Sealed parts to read; `None`: all.
     sealed: Option<BTreeSet<u64>>,
+    /// The rows of several traces are merged row by row.
+    is_merged: bool,
 }
 
 impl Select {
     /// Selects columns of all events. `time` is always included.
     #[must_use]
     pub fn columns(columns: &[&'static str]) -> Select {
-        Select { columns: columns.to_vec(), times: i64::MIN..i64::MAX, sealed: None }
+        Select { columns: columns.to_vec(), times: i64::MIN..i64::MAX, sealed: None, is_merged: true }
     }
 
     /// Selects all columns of all events.
@@ -67,6 +69,13 @@ impl Select {
     #[must_use]
     pub fn between(self, times: Range<i64>) -> Select {
         Select { times, ..self }
+    }
+
+    /// Returns the batches of several traces by the time of their last row instead of merged row by
+    /// row, for callers that need only the events of one log-server in order.
+    #[must_use]
+    pub fn in_order_of_each_trace(self) -> Select {
+        Select { is_merged: false, ..self }
     }
 
     /// Limits the events to parts that were not sealed when the reader was opened, for callers that
@@ -158,7 +167,7 @@ impl Scan {
         layout: &Layout,
     ) -> Result<Scan, Error> {
         let rows = scans.iter().map(Scan::rows).sum();
-        let (root, moved) = (layout.root().to_owned(), moved.clone());
+        let (root, moved, is_merged) = (layout.root().to_owned(), moved.clone(), select.is_merged);
         let failed = |source| Error::Io { action: "read events of", path: layout.root().to_owned(), source };
         let schema = select.schema().map_err(|error| failed(std::io::Error::other(error)))?;
         let (sender, batches) = sync_channel(AHEAD);
@@ -170,7 +179,11 @@ impl Scan {
                 };
                 scan.map(fill)
             };
-            for batch in MergedBatches::new(scans.into_iter().map(filled), until, root.clone()) {
+            let mut batches = MergedBatches::new(scans.into_iter().map(filled), until, root.clone());
+            if !is_merged {
+                batches = batches.whole();
+            }
+            for batch in batches {
                 let project =
                     |batch| schema::project(&schema, &batch).map_err(|error| Error::damaged(root, error));
                 let batch = batch.and_then(project);

@@ -18,6 +18,8 @@ pub(crate) struct MergedBatches<I> {
     /// Rows from this time on are left out.
     until: i64,
     names: HashMap<usize, SharedNames>,
+    /// Batches are output as they are.
+    is_whole: bool,
     /// For errors.
     root: PathBuf,
     ended: bool,
@@ -26,7 +28,7 @@ pub(crate) struct MergedBatches<I> {
 /// The events of one partition.
 struct Source<I> {
     batches: I,
-    /// The current batch, with names replaced by shared keys.
+    /// The current batch, with names replaced by shared keys if there are any.
     batch: Option<RecordBatch>,
     /// Time of each row; that of an earlier row if it is late.
     times: Vec<i64>,
@@ -57,9 +59,15 @@ impl<I: Iterator<Item = Result<RecordBatch, Error>>> MergedBatches<I> {
             sources: sources.map(source).collect(),
             until: until.unwrap_or(i64::MAX),
             names: HashMap::new(),
+            is_whole: false,
             root,
             ended: false,
         }
+    }
+
+    /// Outputs the batches of the sources as they are, by the time of their last row.
+    pub(crate) fn whole(self) -> MergedBatches<I> {
+        MergedBatches { is_whole: true, ..self }
     }
 
     fn try_next(&mut self) -> Result<Option<RecordBatch>, Error> {
@@ -69,7 +77,8 @@ impl<I: Iterator<Item = Result<RecordBatch, Error>>> MergedBatches<I> {
         };
         loop {
             for (number, source) in self.sources.iter_mut().enumerate() {
-                source.fill(number, &mut self.names, self.until).map_err(|error| match error {
+                let names = (!self.is_whole).then_some(&mut self.names);
+                source.fill(number, names, self.until).map_err(|error| match error {
                     FillError::Source(error) => error,
                     FillError::Columns(error) => failed(&self.root)(error),
                 })?;
@@ -78,6 +87,9 @@ impl<I: Iterator<Item = Result<RecordBatch, Error>>> MergedBatches<I> {
             let last = |(number, source): (usize, &Source<I>)| Some((*source.times.last()?, number));
             let bound = self.sources.iter().enumerate().filter(|(_, source)| source.batch.is_some());
             let Some(bound) = bound.filter_map(last).min() else { return Ok(None) };
+            if self.is_whole {
+                return Ok(self.sources[bound.1].batch.take());
+            }
             let ranges: Vec<(usize, usize)> = self
                 .sources
                 .iter()
@@ -182,7 +194,7 @@ impl<I: Iterator<Item = Result<RecordBatch, Error>>> Source<I> {
     fn fill(
         &mut self,
         number: usize,
-        names: &mut HashMap<usize, SharedNames>,
+        mut names: Option<&mut HashMap<usize, SharedNames>>,
         until: i64,
     ) -> Result<(), FillError> {
         while self.batch.is_none() && self.latest < until {
@@ -201,7 +213,10 @@ impl<I: Iterator<Item = Result<RecordBatch, Error>>> Source<I> {
             }
             if !self.times.is_empty() {
                 let batch = batch.slice(0, self.times.len());
-                self.batch = Some(with_shared_names(&batch, number, names).map_err(FillError::Columns)?);
+                self.batch = Some(match &mut names {
+                    Some(names) => with_shared_names(&batch, number, names).map_err(FillError::Columns)?,
+                    None => batch,
+                });
             }
         }
         Ok(())
@@ -287,6 +302,7 @@ impl<I: Iterator<Item = Result<RecordBatch, Error>>> Iterator for MergedBatches<
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::MergedBatches;
+    use crate::error::Error;
     use crate::schema::{NameKey, column, time_type};
     use arrow_array::cast::AsArray as _;
     use arrow_array::types::TimestampNanosecondType;
@@ -306,12 +322,28 @@ mod tests {
         RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
     }
 
-    fn merged(sources: &[&[&[(i64, &str)]]], until: Option<i64>) -> Vec<(i64, String)> {
+    type Rows<'a> = &'a [&'a [(i64, &'a str)]];
+
+    fn batches(
+        sources: &[Rows<'_>],
+        until: Option<i64>,
+    ) -> MergedBatches<impl Iterator<Item = Result<RecordBatch, Error>> + use<>> {
         let sources: Vec<Vec<RecordBatch>> =
             sources.iter().map(|batches| batches.iter().map(|rows| batch(rows)).collect()).collect();
-        let sources = sources.into_iter().map(|batches| batches.into_iter().map(Ok));
+        MergedBatches::new(
+            sources.into_iter().map(|batches| batches.into_iter().map(Ok)),
+            until,
+            PathBuf::new(),
+        )
+    }
+
+    fn merged(sources: &[Rows<'_>], until: Option<i64>) -> Vec<(i64, String)> {
+        rows(batches(sources, until))
+    }
+
+    fn rows(batches: impl Iterator<Item = Result<RecordBatch, Error>>) -> Vec<(i64, String)> {
         let mut rows = Vec::new();
-        for batch in MergedBatches::new(sources, until, PathBuf::new()) {
+        for batch in batches {
             let batch = batch.unwrap();
             let times = column::<TimestampNanosecondType>(&batch, "time").unwrap();
             let names = batch.column(1).as_dictionary::<NameKey>();
@@ -346,5 +378,14 @@ mod tests {
         let other: &[&[(i64, &str)]] = &[&[(2, "b"), (6, "b")]];
         let all = [(2, "b"), (5, "a"), (1, "late"), (6, "b"), (7, "a")];
         assert_eq!(merged(&[late, other], None), named(&all));
+    }
+
+    #[test]
+    fn whole_batches_are_in_order_of_their_last_rows() {
+        let a: Rows<'_> = &[&[(1, "a"), (5, "a")], &[(6, "a")]];
+        let b: Rows<'_> = &[&[(2, "b"), (3, "b")], &[(4, "b"), (9, "b")]];
+        let all = [(2, "b"), (3, "b"), (1, "a"), (5, "a"), (6, "a"), (4, "b"), (9, "b")];
+        assert_eq!(rows(batches(&[a, b], None).whole()), named(&all));
+        assert_eq!(rows(batches(&[a, b], Some(5)).whole()), named(&[(1, "a"), (2, "b"), (3, "b"), (4, "b")]));
     }
 }

@@ -40,7 +40,7 @@ impl Decoders {
     }
 
     /// Starts this number of threads, or fewer if the system refuses more.
-    fn beside_caller(threads: usize) -> Decoders {
+    pub(crate) fn beside_caller(threads: usize) -> Decoders {
         Decoders { threads: (0..threads).map_while(|_| start().ok()).collect(), spare: Mutex::default() }
     }
 

@@ -1,5 +1,8 @@
 //! Sealed files: their properties, and reading them.
 
+#[cfg(test)]
+mod tests;
+
 use crate::checksum::{self, CheckedGroup, FileChecksums, GroupBytes};
 use crate::decoders::{Decoders, Group};
 use crate::error::Error;
@@ -383,52 +386,5 @@ pub(crate) fn to_io(error: ParquetError) -> std::io::Error {
             Err(other) => std::io::Error::other(other),
         },
         other => std::io::Error::other(other),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::columns_are_within;
-    use parquet::arrow::ArrowWriter;
-    use parquet::file::metadata::ParquetMetaData;
-    use std::sync::Arc;
-
-    /// Returns the metadata of a file with one column of numbers, whose offset and length are
-    /// changed.
-    fn with_column_at(start: impl Fn(i64) -> i64, length: impl Fn(i64) -> i64) -> (ParquetMetaData, u64) {
-        let numbers: arrow_array::ArrayRef = Arc::new(arrow_array::UInt64Array::from_iter_values(0..9));
-        let batch = arrow_array::RecordBatch::try_from_iter([("n", numbers)]).unwrap();
-        let mut file = Vec::new();
-        let mut writer = ArrowWriter::try_new(&mut file, batch.schema(), None).unwrap();
-        writer.write(&batch).unwrap();
-        let metadata = writer.close().unwrap();
-        let group = metadata.row_group(0).clone();
-        let column = group.column(0).clone();
-        let offset = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
-        let bytes = column.compressed_size();
-        let column = column
-            .into_builder()
-            .set_dictionary_page_offset(Some(start(offset)))
-            .set_total_compressed_size(length(bytes))
-            .build()
-            .unwrap();
-        let group = group.into_builder().set_column_metadata(vec![column]).build().unwrap();
-        (metadata.into_builder().set_row_groups(vec![group]).build(), file.len() as u64)
-    }
-
-    #[test]
-    fn columns_outside_of_the_file_are_detected() {
-        let is_within = |start: fn(i64) -> i64, length: fn(i64) -> i64| {
-            let (metadata, bytes) = with_column_at(start, length);
-            columns_are_within(&metadata, bytes)
-        };
-        assert!(is_within(|start| start, |length| length));
-        assert!(!is_within(|start| -start, |length| length));
-        assert!(!is_within(|start| start, |length| -length));
-        assert!(!is_within(|start| start, |_| i64::MAX));
-        assert!(!is_within(|_| i64::MAX, |length| length));
-        assert!(!is_within(|start| start + 10_000, |length| length));
     }
 }

@@ -81,13 +81,14 @@ pub(crate) fn reached(launcher: &str, directory: &Path, suite: &Suite) -> anyhow
     let mut words = launcher.split_whitespace();
     let mut command = Command::new(words.next().context("the launcher has no name")?);
     command.args(words).arg("-n").arg(suite.processes.to_string()).arg(program);
-    command.args(["bench", "--mpi", "--format", "json", "-", "--dir"]).arg(directory);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().with_context(|| format!("cannot start {launcher}"))?;
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(miot_workload::suite::to_toml(suite)?.as_bytes()).context("cannot send the suite")?;
-    }
-    let output = child.wait_with_output()?;
+    // Not through standard input: a launcher gives up if its first process does not read it at
+    // once. All processes can read this directory, also on other nodes.
+    let file = tempfile::Builder::new().prefix("miot-suite-").suffix(".toml").tempfile_in(directory);
+    let mut file = file.with_context(|| format!("cannot create a file in {}", directory.display()))?;
+    file.write_all(miot_workload::suite::to_toml(suite)?.as_bytes()).context("cannot write the suite")?;
+    command.args(["bench", "--mpi", "--format", "json"]).arg(file.path()).arg("--dir").arg(directory);
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().with_context(|| format!("cannot start {launcher}"))?;
     anyhow::ensure!(output.status.success(), "the benchmark failed: {launcher}: {}", output.status);
     let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let reached: Vec<f64> = lines

@@ -66,6 +66,7 @@ trap report EXIT
 
 step "what the tests need"
 bash tests/setup.sh
+[ "${CI:-}" != true ] || tests/dependencies.sh load
 
 if [ $# = 0 ]; then
     # Clippy is a compiler. Called by cargo as the compiler, it checks and builds at once, whereas
@@ -127,6 +128,7 @@ if [ $# = 0 ]; then
     wait "$build" || { build=; cat target/sanitizer.log; exit 1; }
     build=
     tests/sanitizers.sh thread
+    [ "${CI:-}" != true ] || tests/dependencies.sh save
     discard target/sanitizer
 
     step "examples in the documentation"

@@ -112,12 +112,13 @@ fn impossible_sizes_are_errors() {
         }),
     ];
     for (what, change) in changes {
-        for size in [i64::MIN, -1, i64::MAX - 1, i64::MAX] {
+        // The writer of the metadata adds up the sizes of all columns.
+        for size in [i64::MIN / 64, -1, i64::MAX / 64] {
             let path = sealed(dir.path(), &written);
             with_metadata(&path, |metadata| with_groups(metadata, |group| change(group, size)));
             let counted = rows(&path, |_| true);
             if what == "rows" {
-                let expected = u64::try_from(size).map_or(0, |size| size.saturating_mul(2));
+                let expected = u64::try_from(size).map_or(0, |size| 2 * size);
                 assert_eq!(counted.unwrap(), expected, "{size}");
             }
             for threads in [0, 1] {

@@ -24,17 +24,18 @@ of_dependencies() {
 case ${1:-} in
 load)
     [ ! -d target/debug ] && [ -d "$kept" ] || exit 0
-    cp -a "$kept/target/." target
+    # A part of them could be files that are cut off.
+    cp -a "$kept/target/." target || rm -rf target/debug target/sanitizer
     ;;
 save)
     [ ! -d "$kept" ] || exit 0
-    new=$(mktemp -d "$cache/new.XXXXXX")
+    # Those of earlier commits, and what a killed run has left, are not needed any more.
+    rm -rf "$cache"/dependencies-*
+    new=$(mktemp -d "$cache/dependencies-new.XXXXXX")
     trap 'rm -rf "$new"' EXIT
     find target -maxdepth 4 -name .fingerprint -printf '%h\n' |
         while read -r folder; do of_dependencies "$folder"; done |
         xargs -d '\n' cp -a --parents -t "$new"
-    # Those of earlier commits are not needed any more.
-    rm -rf "$cache"/dependencies-*
     mv "$new" "$kept"
     ;;
 *)

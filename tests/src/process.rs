@@ -3,11 +3,16 @@
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Longest run time of any program of a test. It is far above the normal time, so that only a hang
 /// reaches it.
 pub const WATCHDOG: Duration = Duration::from_secs(300);
+
+/// Longest time until the last lines of a program that has ended are read. Children that it leaves
+/// may keep its outputs open.
+const LAST_LINES: Duration = Duration::from_secs(5);
 
 /// A program that has ended.
 #[derive(Debug)]
@@ -61,7 +66,7 @@ pub fn run(command: &mut Command) -> Ended {
     Ended { status, stdout, stderr }
 }
 
-fn reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
+fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
@@ -122,6 +127,7 @@ pub struct Background {
     child: Child,
     /// Output so far.
     pub output: std::sync::Arc<std::sync::Mutex<String>>,
+    collectors: [JoinHandle<()>; 2],
 }
 
 impl Background {
@@ -135,9 +141,8 @@ impl Background {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{shown}: {e}"));
         let output = std::sync::Arc::<std::sync::Mutex<String>>::default();
-        collect(child.stdout.take(), &output);
-        collect(child.stderr.take(), &output);
-        Background { child, output }
+        let collectors = [collect(child.stdout.take(), &output), collect(child.stderr.take(), &output)];
+        Background { child, output, collectors }
     }
 
     /// Returns a copy of the output so far.
@@ -176,6 +181,10 @@ impl Background {
     pub fn stop(mut self, how: rustix::process::Signal) -> (ExitStatus, String) {
         signal(&self.child, how);
         let status = wait(&mut self.child, WATCHDOG);
+        let ended = Instant::now();
+        while ended.elapsed() < LAST_LINES && !self.collectors.iter().all(JoinHandle::is_finished) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let text = self.printed();
         (status.unwrap_or_else(|| panic!("does not stop\n{text}")), text)
     }
@@ -189,9 +198,13 @@ impl Drop for Background {
 }
 
 /// Collects whole lines: both outputs of a program are collected at the same time.
-fn collect(pipe: Option<impl Read + Send + 'static>, into: &std::sync::Arc<std::sync::Mutex<String>>) {
-    let (Some(pipe), into) = (pipe, into.clone()) else { return };
+fn collect(
+    pipe: Option<impl Read + Send + 'static>,
+    into: &std::sync::Arc<std::sync::Mutex<String>>,
+) -> JoinHandle<()> {
+    let into = into.clone();
     std::thread::spawn(move || {
+        let Some(pipe) = pipe else { return };
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
         while let Ok(1..) = pipe.read_until(b'\n', &mut line) {
@@ -200,5 +213,5 @@ fn collect(pipe: Option<impl Read + Send + 'static>, into: &std::sync::Arc<std::
             }
             line.clear();
         }
-    });
+    })
 }

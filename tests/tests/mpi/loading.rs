@@ -17,7 +17,7 @@ fn layers(rows: &[PrintedEvent]) -> (usize, usize) {
 #[test]
 fn hook_alone_records_with_its_own_tracer() {
     let place = place("alone");
-    let program = compile(&place, "errors", "errors.c", &[]);
+    let program = compile(&place, "errors", "errors.c", &["-DFINALIZE"]);
     let trace = place.join("trace");
     let _ = traced(&trace, 1, &["--hook", "mpi"], &[&program, &place.join("data")]).success();
     assert_eq!(layers(&events(&trace)), (15, 0));
@@ -26,7 +26,7 @@ fn hook_alone_records_with_its_own_tracer() {
 #[test]
 fn posix_hook_alone_loads_no_mpi_hook() {
     let place = place("posix-alone");
-    let program = compile(&place, "errors", "errors.c", &[]);
+    let program = compile(&place, "errors", "errors.c", &["-DFINALIZE"]);
     let trace = place.join("trace");
     let _ = traced(&trace, 1, &["--hook", "posix"], &[&program, &place.join("data")]).success();
     let (mpi, posix) = layers(&events(&trace));
@@ -37,7 +37,7 @@ fn posix_hook_alone_loads_no_mpi_hook() {
 #[test]
 fn both_hooks_may_be_preloaded() {
     let place = place("both");
-    let program = compile(&place, "errors", "errors.c", &[]);
+    let program = compile(&place, "errors", "errors.c", &["-DFINALIZE"]);
     let hooks = ["libmiot_posix.so", "libmiot_mpi.so"].map(|name| built().folder.join(name));
     for (name, [first, second]) in [("one", [0, 1]), ("other", [1, 0])] {
         let trace = place.join(name);

@@ -15,6 +15,7 @@
 //! | [`faulty_link`] | Proxy that delays, cuts, repeats and corrupts frames |
 //! | [`forged`] | Segments written without the producer |
 //! | [`gluster`] | GlusterFS daemon, volumes and mounts |
+//! | [`google_store`] | Protocol of Google Cloud Storage |
 //! | [`judge`] | Checks a trace against the events that producers committed |
 //! | [`killable_daemon`] | Daemon that is killed and restarted |
 //! | [`losses`] | Adds recorded losses to a trace |
@@ -57,6 +58,7 @@ pub mod faulty_link;
 pub mod forged;
 pub mod frozen_ext4;
 pub mod gluster;
+pub mod google_store;
 pub mod judge;
 pub mod killable_daemon;
 pub mod losses;

@@ -31,6 +31,11 @@ const BILLION: i64 = 1_000_000_000;
 /// slewing.
 pub const MAX_DRIFT: i64 = 10_000_000;
 
+/// Time before the first piece of a node in which its maximum error grows by 1 ns, nanoseconds:
+/// clocks gain at most 1 ‰ on each other, as the log-server assumes (RFC 5905: each at most
+/// 500 ppm).
+const BEFORE_FIRST_PER_NS: i64 = 1000;
+
 /// One linear piece of the conversion from node time to merged time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockPiece {
@@ -126,10 +131,14 @@ impl Corrections {
         Some(piece.node(time, flags & flag::TIE != 0))
     }
 
-    /// Returns the error of a merged time of a node. `None` if the node has no rows.
+    /// Returns the error of a merged time of a node. `None` if the node has no rows. Before the
+    /// first piece nothing was measured, and the errors grow by 1 ms per second.
     #[must_use]
     pub fn error(&self, node: &str, time: i64) -> Option<TimeError> {
-        self.at(node, time).map(|(_, error)| *error)
+        let (first, error) = self.at(node, time)?;
+        let gained = first.time.saturating_sub(time).max(0) / BEFORE_FIRST_PER_NS;
+        let grown = |error: i64| error.saturating_add(gained);
+        Some(TimeError { uncertainty: grown(error.uncertainty), estimated: error.estimated.map(grown) })
     }
 
     fn at(&self, node: &str, time: i64) -> Option<&(ClockPiece, TimeError)> {
@@ -220,6 +229,8 @@ mod tests {
         for (time, expected) in [(500, 40), (1999, 40), (2000, 20)] {
             assert_eq!(corrections.error("a", time), Some(error(expected)));
         }
+        let long_before = TimeError { uncertainty: 40 + 5000, estimated: Some(10 + 5000) };
+        assert_eq!(corrections.error("a", 1000 - 5_000_000), Some(long_before));
         for (time, node) in [(500, 490), (1000, 990), (1999, 1989), (2000, 2010), (5000, 5010)] {
             assert_eq!(corrections.node_time("a", time, 0), Some(node));
         }

@@ -130,7 +130,7 @@ impl SimulatedServer {
         for exchange in exchanges {
             self.add_exchange(number, *exchange, now);
         }
-        self.correct_clock(number, now)?;
+        self.correct_clock(number, now, now)?;
         Ok(Some((number, connected.through.0)))
     }
 
@@ -145,8 +145,21 @@ impl SimulatedServer {
     /// # Errors
     /// Those of a log-server.
     pub fn exchange(&mut self, connection: u64, exchange: Exchange, now: Instant) -> Result<(), Error> {
+        self.wait_for_answer(connection, now)?;
         self.add_exchange(connection, exchange, now);
-        self.correct_clock(connection, now)
+        self.correct_clock(connection, now, now)
+    }
+
+    /// Does what a session does at its due times until now while a question has no answer.
+    fn wait_for_answer(&mut self, number: u64, now: Instant) -> Result<(), Error> {
+        while let Some(connection) = self.connections.get_mut(&number)
+            && connection.exchange_due < now
+        {
+            let due = connection.exchange_due;
+            connection.exchange_due = due + connection.clock.pause();
+            self.correct_clock(number, due, now)?;
+        }
+        Ok(())
     }
 
     fn add_exchange(&mut self, number: u64, exchange: Exchange, now: Instant) {
@@ -157,9 +170,10 @@ impl SimulatedServer {
         }
     }
 
-    fn correct_clock(&mut self, number: u64, now: Instant) -> Result<(), Error> {
+    /// Begins new pieces of the correction at a time if they matter.
+    fn correct_clock(&mut self, number: u64, at: Instant, now: Instant) -> Result<(), Error> {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
-        let node_time = connection.clock.estimated(self.clock.at(now));
+        let node_time = connection.clock.estimated(self.clock.at(at));
         let pieces = connection.clock.decide(node_time);
         if pieces.is_empty() {
             return Ok(());

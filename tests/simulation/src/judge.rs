@@ -28,13 +28,13 @@ use miot_proto::event::flag;
 use miot_trace_store::fsck::{Problem, ProblemKind, check_set};
 use miot_trace_store::schema;
 use miot_trace_store::set::SetState;
-use miot_trace_store::{Error, Reader, Table, ids};
+use miot_trace_store::{Corrections, Error, Reader, Table, ids};
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Maximum error of a time: round trips are at most 4 ms, clocks of log-servers differ by at most
-/// 4 ms, and a clock drifts by 20 ppm between two exchanges.
+/// Maximum error of a time, unless the trace states a larger one: round trips are at most 4 ms,
+/// clocks of log-servers differ by at most 4 ms, and a clock drifts by 20 ppm between exchanges.
 const MAX_CLOCK_ERROR_NS: u64 = 10 * MILLISECOND;
 /// Place of events that were lost because the lane was full.
 const LANE_FULL: &str = "lane_full";
@@ -59,6 +59,10 @@ pub struct Verdict {
     pub not_delivered: u64,
     /// Maximum error of a time that was not moved, nanoseconds.
     pub clock_error_ns: u64,
+    /// Maximum error that a trace states of such a time, nanoseconds.
+    pub stated_error_ns: u64,
+    /// Number of such times whose error is larger than stated.
+    pub beyond_stated: u64,
     /// Number of events that were added after their time was final, and are not marked late.
     pub after_final: u64,
     /// Number of times at which the set was read while log-servers ran.
@@ -70,7 +74,8 @@ impl fmt::Display for Verdict {
         write!(
             f,
             "{} attempts: {} delivered ({} late, {} moved), {} lost in full lanes, {} left for log-servers that are \
-             gone; {} after their final time; times are off by at most {} µs; {} checkpoints of the set",
+             gone; {} after their final time; times are off by at most {} µs ({} stated, {} \
+             times are beyond it); {} checkpoints of the set",
             self.attempts,
             self.delivered,
             self.late,
@@ -79,6 +84,8 @@ impl fmt::Display for Verdict {
             self.not_delivered,
             self.after_final,
             self.clock_error_ns / 1000,
+            self.stated_error_ns / 1000,
+            self.beyond_stated,
             self.checkpoints
         )
     }
@@ -91,6 +98,21 @@ struct Attempts {
     events: Vec<u8>,
     /// Number of times each attempt is counted as lost.
     lost: Vec<u8>,
+}
+
+/// What a trace states about the clocks of its nodes.
+struct Clocks {
+    corrections: Corrections,
+    /// Error of the clock of the log-server, nanoseconds, which its trace cannot know.
+    server: i64,
+}
+
+impl Clocks {
+    /// Maximum error of a merged time of a node, nanoseconds.
+    fn max_error(&self, node: &str, time: i64) -> u64 {
+        let stated = self.corrections.error(node, time).map_or(0, |error| error.uncertainty);
+        stated.unsigned_abs().saturating_add(self.server.unsigned_abs())
+    }
 }
 
 struct Judge<'a> {
@@ -159,9 +181,11 @@ impl Judge<'_> {
     fn trace(&mut self, number: usize, server: &Server) -> Result<(), String> {
         let reader = Reader::open(&server.dir).map_err(text)?;
         let nodes = nodes_of_streams(&reader)?;
+        let clocks =
+            Clocks { corrections: Corrections::read(&reader).map_err(text)?, server: server.clock_error };
         let mut order = Order::new(&server.finals);
         for batch in reader.events() {
-            self.events(number, &batch.map_err(text)?, &nodes, &mut order)?;
+            self.events(number, &batch.map_err(text)?, (&nodes, &clocks), &mut order)?;
         }
         self.verdict.after_final += order.end()?;
         for batch in reader.table(Table::Losses).map_err(text)? {
@@ -174,7 +198,7 @@ impl Judge<'_> {
         &mut self,
         partition: usize,
         batch: &RecordBatch,
-        nodes: &HashMap<u64, usize>,
+        (nodes, clocks): (&HashMap<u64, usize>, &Clocks),
         order: &mut Order<'_>,
     ) -> Result<(), String> {
         let times: PrimitiveArray<TimestampNanosecondType> = primitive(batch, "time")?;
@@ -210,9 +234,15 @@ impl Judge<'_> {
             if !moved {
                 let error = time.abs_diff(EPOCH + truths.value(row));
                 self.verdict.clock_error_ns = self.verdict.clock_error_ns.max(error);
-                require(error <= MAX_CLOCK_ERROR_NS, || {
-                    let name = &self.outcome.nodes[number].name;
-                    format!("attempt {attempt} of {name} at {time} is off by {error} ns, late: {late}")
+                let name = &self.outcome.nodes[number].name;
+                let stated = clocks.max_error(name, time);
+                self.verdict.stated_error_ns = self.verdict.stated_error_ns.max(stated);
+                self.verdict.beyond_stated += u64::from(error > stated);
+                require(error <= stated.max(MAX_CLOCK_ERROR_NS), || {
+                    format!(
+                        "attempt {attempt} of {name} at {time} is off by {error} ns, and {stated} ns are \
+                         stated; late: {late}"
+                    )
                 })?;
             }
             self.verdict.delivered += 1;

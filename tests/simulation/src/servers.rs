@@ -24,7 +24,7 @@ pub(crate) struct Server {
     free_at: Time,
     connect_time: Time,
     /// Error of its clock, nanoseconds.
-    clock_error: i64,
+    pub(crate) clock_error: i64,
     connections: HashMap<u64, NodeEnd>,
     /// Messages for which there was no memory.
     stalled: BTreeMap<u64, VecDeque<Wire>>,

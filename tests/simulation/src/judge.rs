@@ -33,8 +33,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Maximum error of a time, unless the trace states a larger one: round trips are at most 4 ms,
-/// clocks of log-servers differ by at most 4 ms, and a clock drifts by 20 ppm between exchanges.
+/// Maximum error of a time: round trips are at most 4 ms, clocks of log-servers differ by at most
+/// 4 ms, and a clock drifts by 20 ppm between two exchanges.
 const MAX_CLOCK_ERROR_NS: u64 = 10 * MILLISECOND;
 /// Place of events that were lost because the lane was full.
 const LANE_FULL: &str = "lane_full";
@@ -238,7 +238,7 @@ impl Judge<'_> {
                 let stated = clocks.max_error(name, time);
                 self.verdict.stated_error_ns = self.verdict.stated_error_ns.max(stated);
                 self.verdict.beyond_stated += u64::from(error > stated);
-                require(error <= stated.max(MAX_CLOCK_ERROR_NS), || {
+                require(error <= MAX_CLOCK_ERROR_NS, || {
                     format!(
                         "attempt {attempt} of {name} at {time} is off by {error} ns, and {stated} ns are \
                          stated; late: {late}"

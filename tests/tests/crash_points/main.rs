@@ -32,7 +32,7 @@ fn server(mut command: Command, port: u16, trace: &Path) -> Command {
     command.env("MIOT_SERVER_LOG", "error");
     for (key, value) in [
         ("SEAL_ROWS", "24"),
-        ("KEEP_BYTES", "24 KiB"),
+        ("KEEP_BYTES", "12 KiB"),
         ("MERGE_EVERY", "1ms"),
         ("COMMIT_EVERY", "1ms"),
         ("SILENT_AFTER", "60s"),

@@ -36,9 +36,14 @@ fn parts(dir: &Path, counts: &[u64]) {
 
 /// Command of the uploader for a prefix of the bucket, through the server on `port`.
 fn uploader(trace: &Path, prefix: &str, port: u16) -> Command {
-    let mut command = Command::new(program("miot-uploader"));
-    command.arg("--trace").arg(trace).arg("--store").arg(format!("s3://{BUCKET}/{prefix}"));
+    let mut command = uploader_to(trace, &format!("s3://{BUCKET}/{prefix}"));
     command.envs(environment(port));
+    command
+}
+
+fn uploader_to(trace: &Path, address: &str) -> Command {
+    let mut command = Command::new(program("miot-uploader"));
+    command.arg("--trace").arg(trace).args(["--store", address]);
     command
 }
 
@@ -105,8 +110,7 @@ fn upload_that_is_killed_by_the_protocol_of_google_ends_once_and_whole() {
     let google = GoogleStore::start(s3.port, &place);
     let kills = killed(
         |prefix, port| {
-            let mut command = Command::new(program("miot-uploader"));
-            command.arg("--trace").arg(&trace).arg("--store").arg(format!("gs://{BUCKET}/{prefix}"));
+            let mut command = uploader_to(&trace, &format!("gs://{BUCKET}/{prefix}"));
             command.envs(google.environment(port));
             command
         },
@@ -215,9 +219,7 @@ fn parts_arrive_whole_in_azure_blob_storage() {
         ("AZURE_ALLOW_HTTP", "true"),
     ];
     for copied in ["2 parts copied", "0 parts copied"] {
-        let mut upload = Command::new(program("miot-uploader"));
-        upload.arg("--once").arg("--trace").arg(&trace).args(["--store", "az://traces/a site"]);
-        let ended = run(upload.envs(environment)).success();
+        let ended = run(uploader_to(&trace, "az://traces/a site").arg("--once").envs(environment)).success();
         assert!(ended.stderr.contains(copied), "{}", ended.stderr);
     }
     let copy = place.join("copy");
@@ -237,9 +239,8 @@ fn parts_arrive_whole_by_the_protocol_of_google() {
     let s3 = S3::start(S3Server::Moto, &place);
     let google = GoogleStore::start(s3.port, &place);
     let upload = |trace: &Path, address: &str| {
-        let mut upload = Command::new(program("miot-uploader"));
-        upload.arg("--once").arg("--trace").arg(trace).args(["--store", address]);
-        upload.envs(google.environment(google.port));
+        let mut upload = uploader_to(trace, address);
+        upload.arg("--once").envs(google.environment(google.port));
         upload
     };
     let address = format!("gs://{BUCKET}/a site");
@@ -282,9 +283,8 @@ fn refused_uploads_are_explained() {
     command.args(["--once", "--store", "s3://no-such-bucket/prefix"]);
     let missing = run(&mut command);
     assert_eq!(missing.code(), 2, "an option is given twice: {}", missing.stderr);
-    let mut command = Command::new(program("miot-uploader"));
-    command.arg("--once").arg("--trace").arg(&other).args(["--store", "s3://no-such-bucket/prefix"]);
-    let missing = run(command.envs(environment(s3.port)));
+    let mut command = uploader_to(&other, "s3://no-such-bucket/prefix");
+    let missing = run(command.arg("--once").envs(environment(s3.port)));
     assert_eq!(missing.code(), 1);
     assert!(missing.stderr.contains("there is no such bucket"), "{}", missing.stderr);
 

@@ -48,6 +48,7 @@ class _Batches:
         self._end_step()
         fetch = region("fetch", step=self._count)
         fetch.__enter__()
+        outer, _nesting.fetch = _is_fetching(), True
         try:
             batch = next(self._batches)
         except StopIteration:
@@ -58,6 +59,8 @@ class _Batches:
             fetch.__exit__(*sys.exc_info())
             self._end()
             raise
+        finally:
+            _nesting.fetch = outer
         fetch.__exit__(None, None, None)
         self._step = region("step", step=self._count)
         self._step.__enter__()
@@ -105,6 +108,23 @@ def _iterate(function: Callable[..., Any]) -> Callable[..., Any]:
         except BaseException:
             whole.__exit__(*sys.exc_info())
             raise
+
+    return wrapper
+
+
+def _is_fetching() -> bool:
+    """True in a fetch of this thread, and in a loader's worker."""
+    return getattr(_nesting, "fetch", False) or torch.utils.data.get_worker_info() is not None
+
+
+def _of_state(function: Callable[..., Any], make: Callable[..., Region]) -> Callable[..., Any]:
+    """Returns the function within a region, except for calls that make samples: their files are data,
+    not the state of the program."""
+    marked = _marked(function, make)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return (function if _is_fetching() else marked)(*args, **kwargs)
 
     return wrapper
 
@@ -174,8 +194,8 @@ def instrument() -> None:
     replace(torch.nn.Module, "__call__", _call)
     # `Tensor.backward` calls it by this name.
     replace(torch.autograd, "backward", lambda of: _marked(of, lambda *_, **__: region("backward")))
-    replace(torch, "save", lambda save: _marked(save, _save))
-    replace(torch, "load", lambda load: _marked(load, _load))
+    replace(torch, "save", lambda save: _of_state(save, _save))
+    replace(torch, "load", lambda load: _of_state(load, _load))
     optimizer = torch.optim.Optimizer
     for of in _optimizers(optimizer):
         if of is not optimizer:

@@ -126,6 +126,37 @@ def test_regions_of_a_plain_loop(tmp_path, method):
     assert {row["pid"] for row in main}.isdisjoint(row["pid"] for row in rows)
 
 
+SAVED = """
+    import sys
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Saved(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            torch.save(torch.load(f"saved-{index}.pt"), f"cached-{index}.pt")
+            return torch.zeros(8)
+
+    if __name__ == "__main__":
+        for index in range(4):
+            torch.save(torch.ones(8), f"saved-{index}.pt")
+        for batch in DataLoader(Saved(), batch_size=2, num_workers=int(sys.argv[1])):
+            loss = batch.mean()
+        torch.load("saved-0.pt")
+        print("loss is finite:", bool(torch.isfinite(loss)))
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_that_are_saved_tensors_are_no_restarts(tmp_path, workers):
+    trace = train(tmp_path, [], str(workers), source=SAVED)
+    assert counts(trace.stat("region")) == {"epoch": 1, "fetch": 2, "step": 2, "checkpoint": 4, "restart": 1}
+    cached = trace.events(op="open", path="**/cached-*", columns=["pid"]).to_arrow()
+    assert cached.num_rows == 4
+
+
 def test_ranks_of_torchrun(tmp_path):
     # In Python 3.11, PyTorch 1.13 does not start with its default for the output.
     output = ["--redirects", "1", "--tee", "1", "--log_dir", str(tmp_path / "logs")]

@@ -1,18 +1,32 @@
 //! A NATS server on loopback, as an administrator starts it.
 
-use crate::daemons::{client_command, free_port, server_command};
+use crate::daemons::{client_command, lasting_port, server_command};
 use crate::killable_daemon::KillableDaemon;
 use crate::object_store::tool;
 use crate::process::until;
+use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Ends the words of a protocol line.
 const END: &str = "\r\n";
+
+/// Longest time until the server answers a request.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Messages of a stream of the server.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StreamMessages {
+    /// Number of messages since the stream was created.
+    pub received: u64,
+    /// Number of messages that no log-server has read.
+    pub waiting: u64,
+}
 
 /// A NATS server that may be killed.
 #[derive(Debug)]
@@ -37,7 +51,7 @@ impl Broker {
     /// Starts a server with these lines of configuration.
     #[must_use]
     pub fn without_jetstream(place: &Path, more: &str) -> Broker {
-        let port = free_port();
+        let port = lasting_port();
         let config = place.join("nats.conf");
         write_config(&config, port, more);
         let mut command = Command::new(tool("test-broker", "nats-server"));
@@ -79,14 +93,29 @@ impl Broker {
     /// If there is none.
     #[must_use]
     pub fn request(&self, api: &str, body: &str) -> String {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap_or_else(|e| panic!("{e}"));
-        let mut lines = BufReader::new(stream.try_clone().unwrap_or_else(|e| panic!("{e}"))).lines();
+        self.try_request(api, body).unwrap_or_else(|| panic!("{api} is not answered"))
+    }
+
+    /// [`Broker::request`] of a server that may not answer.
+    fn try_request(&self, api: &str, body: &str) -> Option<String> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        stream.set_read_timeout(Some(ANSWER)).ok()?;
+        let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
         let mut text = String::new();
         let _ = write!(text, "CONNECT {{\"verbose\":false}}{END}SUB answer 1{END}");
         let _ = write!(text, "PUB $JS.API.{api} answer {}{END}{body}{END}", body.len());
-        (&stream).write_all(text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
-        let found = lines.by_ref().map_while(Result::ok).find(|line| line.starts_with("MSG answer"));
-        found.and_then(|_| lines.next()?.ok()).unwrap_or_else(|| panic!("{api} is not answered"))
+        (&stream).write_all(text.as_bytes()).ok()?;
+        lines.by_ref().map_while(Result::ok).find(|line| line.starts_with("MSG answer"))?;
+        lines.next()?.ok()
+    }
+
+    /// Messages of a stream, if the server answers and has it.
+    #[must_use]
+    pub fn messages(&self, stream: &str) -> Option<StreamMessages> {
+        let answer = self.try_request(&format!("STREAM.INFO.{stream}"), "")?;
+        let answer: Value = serde_json::from_str(&answer).ok()?;
+        let state = |name: &str| answer["state"][name].as_u64();
+        Some(StreamMessages { received: state("last_seq")?, waiting: state("messages")? })
     }
 
     fn until_ready(&mut self) {

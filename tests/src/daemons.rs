@@ -18,6 +18,18 @@ pub fn free_port() -> u16 {
     listener.local_addr().unwrap_or_else(|e| panic!("{e}")).port()
 }
 
+/// Returns a free port below those that the kernel gives to connections, so that no connection
+/// takes it while a daemon is restarted.
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn lasting_port() -> u16 {
+    let candidates = std::iter::repeat_with(|| free_port() % 12_000 + 10_000);
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    candidates.take(1000).find(is_free).unwrap_or_else(|| panic!("no free port"))
+}
+
 /// Command line of a log-server.
 #[must_use]
 pub fn server_command(listen: &str, trace: &Path) -> Command {

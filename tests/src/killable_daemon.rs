@@ -3,6 +3,7 @@
 use crate::process::{Background, signal_id};
 use crate::random::Random;
 use rustix::process::Signal;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,21 @@ impl KillableDaemon {
         }
     }
 
+    /// Returns true, and counts the kill, if something else has killed the daemon since its start,
+    /// e.g. [`KillingProxy`](crate::object_store::KillingProxy).
+    ///
+    /// # Panics
+    /// If it ended by itself.
+    pub fn was_killed(&mut self) -> bool {
+        let Some(daemon) = self.running.take_if(|daemon| !daemon.running()) else { return false };
+        let (status, text) = daemon.ended();
+        self.printed.push_str(&text);
+        let is_kill = status.signal() == Some(Signal::KILL.as_raw());
+        assert!(is_kill, "ended by itself: {status}\n{}", self.printed);
+        self.kills += 1;
+        true
+    }
+
     /// Restarts the daemon if it does not run.
     pub fn restart(&mut self) {
         if self.running.is_none() {
@@ -94,6 +110,12 @@ impl KillableDaemon {
     #[must_use]
     pub fn printed(&self) -> String {
         self.printed.clone() + &self.running.as_ref().map(Background::printed).unwrap_or_default()
+    }
+
+    /// Output of the present run so far.
+    #[must_use]
+    pub fn printed_since_start(&self) -> String {
+        self.running.as_ref().map(Background::printed).unwrap_or_default()
     }
 
     /// Waits at most `limit` for the end of the present run. Returns true if it has ended.

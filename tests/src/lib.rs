@@ -39,6 +39,7 @@
 //! | [`tmux`] | Programs on a terminal |
 //! | [`trace`] | Rows of `miot cat --format json` |
 //! | [`traced`] | Runs programs under `miot run` |
+//! | [`uploads`] | Uploader, and files compared with objects |
 //! | [`victim`] | Events of the program `victim` |
 //! | [`watch`] | Subscribers of `miot tail -f` |
 
@@ -83,5 +84,6 @@ pub mod tmpfs;
 pub mod tmux;
 pub mod trace;
 pub mod traced;
+pub mod uploads;
 pub mod victim;
 pub mod watch;

@@ -1,7 +1,7 @@
 //! Object stores on loopback: servers of the S3 protocol that others have written.
 
 use crate::built::root;
-use crate::daemons::free_port;
+use crate::daemons::{free_port, lasting_port};
 use crate::process::{Background, run, until};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -178,9 +178,8 @@ fn seaweedfs_ports() -> [u16; 4] {
     let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let mut found = [0; 4];
     for at in 0..found.len() {
-        let candidate = || Some(free_port() % 12_000 + 10_000);
-        found[at] = std::iter::from_fn(candidate)
-            .find(|port| !found.contains(port) && free(*port) && free(*port + 10_000))
+        found[at] = std::iter::repeat_with(lasting_port)
+            .find(|port| !found.contains(port) && free(*port + 10_000))
             .unwrap_or_default();
     }
     found
@@ -195,7 +194,8 @@ pub enum KillAt {
     Answer,
 }
 
-/// Proxy in front of a server that kills the client, by SIGKILL, at one of its requests.
+/// Proxy in front of a server that kills a process, the client or another one, by SIGKILL, at a
+/// request.
 #[derive(Debug)]
 pub struct KillingProxy {
     /// Port on loopback.
@@ -206,17 +206,17 @@ pub struct KillingProxy {
 #[derive(Debug)]
 struct Plan {
     to: u16,
-    at: KillAt,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    /// Requests left until the kill; `None`: it was killed.
+    at: KillAt,
+    /// Requests left until the kill; `None`: it was killed, or no kill is planned.
     left: Option<usize>,
-    /// Process id of the client.
-    client: Option<u32>,
+    /// Id of the process to kill.
+    victim: Option<u32>,
 }
 
 impl KillingProxy {
@@ -227,10 +227,22 @@ impl KillingProxy {
     /// If it cannot listen.
     #[must_use]
     pub fn start(to: u16, at: KillAt, request: usize) -> KillingProxy {
+        KillingProxy::with(to, State { at, left: Some(request), victim: None })
+    }
+
+    /// Starts a proxy that kills at no request until [`KillingProxy::plan`].
+    ///
+    /// # Panics
+    /// If it cannot listen.
+    #[must_use]
+    pub fn without_plan(to: u16) -> KillingProxy {
+        KillingProxy::with(to, State { at: KillAt::Request, left: None, victim: None })
+    }
+
+    fn with(to: u16, state: State) -> KillingProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap_or_else(|e| panic!("{e}"));
         let port = listener.local_addr().unwrap_or_else(|e| panic!("{e}")).port();
-        let state = Mutex::new(State { left: Some(request), client: None });
-        let plan = Arc::new(Plan { to, at, state, changed: Condvar::new() });
+        let plan = Arc::new(Plan { to, state: Mutex::new(state), changed: Condvar::new() });
         let shared = Arc::clone(&plan);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -244,11 +256,17 @@ impl KillingProxy {
 
     /// Sets the process to kill.
     pub fn set_client(&self, process: u32) {
-        self.plan.state().client = Some(process);
+        self.plan.state().victim = Some(process);
         self.plan.changed.notify_all();
     }
 
-    /// True if the client was killed.
+    /// Plans to kill a process at the request with this number, counting from the next one as 0. An
+    /// earlier plan must have been carried out.
+    pub fn plan(&self, at: KillAt, request: usize, process: u32) {
+        *self.plan.state() = State { at, left: Some(request), victim: Some(process) };
+    }
+
+    /// True if the process was killed.
     #[must_use]
     pub fn has_killed(&self) -> bool {
         self.plan.state().left.is_none()
@@ -260,19 +278,19 @@ impl Plan {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request. Returns true if the client is to be killed at it.
-    fn is_due(&self) -> bool {
+    /// Counts a request. Returns when to kill, if this is the request.
+    fn due(&self) -> Option<KillAt> {
         let mut state = self.state();
-        let due = state.left == Some(0);
+        let is_due = state.left == Some(0);
         state.left = state.left.and_then(|left| left.checked_sub(1));
-        due
+        is_due.then_some(state.at)
     }
 
     fn kill(&self) {
         // The client may send its first request before its process id is known here.
-        let waited = self.changed.wait_while(self.state(), |state| state.client.is_none());
-        if let Some(client) = waited.unwrap_or_else(PoisonError::into_inner).client {
-            crate::process::signal_id(client, rustix::process::Signal::KILL);
+        let waited = self.changed.wait_while(self.state(), |state| state.victim.is_none());
+        if let Some(victim) = waited.unwrap_or_else(PoisonError::into_inner).victim {
+            crate::process::signal_id(victim, rustix::process::Signal::KILL);
         }
     }
 }
@@ -286,13 +304,17 @@ fn pass_on(mut client: TcpStream, plan: &Arc<Plan>) -> io::Result<()> {
     std::thread::spawn(move || -> io::Result<()> {
         let mut buffer = vec![0; 64 << 10];
         loop {
-            let read = answers.read(&mut buffer)?;
-            if read == 0 {
-                return back.shutdown(Shutdown::Write);
-            }
+            let answered = answers.read(&mut buffer);
+            // A server that ends the connection instead does not cancel the plan.
             if *is_due.lock().unwrap_or_else(PoisonError::into_inner) {
                 of_answers.kill();
-                return Ok(());
+                // The client is another process than the killed one, perhaps.
+                back.shutdown(Shutdown::Both)?;
+                return answers.shutdown(Shutdown::Both);
+            }
+            let read = answered?;
+            if read == 0 {
+                return back.shutdown(Shutdown::Write);
             }
             back.write_all(&buffer[..read])?;
         }
@@ -305,14 +327,14 @@ fn pass_on(mut client: TcpStream, plan: &Arc<Plan>) -> io::Result<()> {
         }
         let methods: [&[u8]; 5] = [b"GET ", b"PUT ", b"POST ", b"DELETE ", b"HEAD "];
         let begins = methods.iter().any(|method| buffer[..read].starts_with(method));
-        if begins && plan.is_due() {
-            match plan.at {
-                KillAt::Request => {
-                    plan.kill();
-                    return Ok(());
-                }
-                KillAt::Answer => *due.lock().unwrap_or_else(PoisonError::into_inner) = true,
+        match if begins { plan.due() } else { None } {
+            Some(KillAt::Request) => {
+                plan.kill();
+                client.shutdown(Shutdown::Both)?;
+                return server.shutdown(Shutdown::Both);
             }
+            Some(KillAt::Answer) => *due.lock().unwrap_or_else(PoisonError::into_inner) = true,
+            None => {}
         }
         server.write_all(&buffer[..read])?;
     }

@@ -178,8 +178,17 @@ impl Background {
     /// # Panics
     /// If the program does not end.
     #[must_use]
-    pub fn stop(mut self, how: rustix::process::Signal) -> (ExitStatus, String) {
+    pub fn stop(self, how: rustix::process::Signal) -> (ExitStatus, String) {
         signal(&self.child, how);
+        self.ended()
+    }
+
+    /// Waits for the end, and returns exit status and output.
+    ///
+    /// # Panics
+    /// If the program does not end.
+    #[must_use]
+    pub fn ended(mut self) -> (ExitStatus, String) {
         let status = wait(&mut self.child, WATCHDOG);
         let ended = Instant::now();
         while ended.elapsed() < LAST_LINES && !self.collectors.iter().all(JoinHandle::is_finished) {

@@ -1,7 +1,7 @@
 //! Several log-servers, nodes whose log-clients choose among them, and producers on the nodes.
 
 use crate::built::built;
-use crate::daemons::free_port;
+use crate::daemons::lasting_port;
 use crate::judge::{Asked, Rules, Verdict, judge_set};
 use crate::killable_daemon::KillableDaemon;
 use crate::process::{Ended, WATCHDOG, run, until};
@@ -48,6 +48,8 @@ pub struct SetDeployment {
     pub servers: Vec<SetServer>,
     /// Nodes.
     pub nodes: Vec<SetNode>,
+    /// Load of each producer.
+    pub load: ProducerLoad,
     /// Requests that finished producers have committed.
     pub asked: Asked,
     next: u64,
@@ -68,6 +70,7 @@ impl SetDeployment {
             shared,
             servers: Vec::new(),
             nodes: Vec::new(),
+            load: ProducerLoad { threads: 2, requests: 400, stride: 1, pause: 100_000, paths: 0 },
             asked: Asked::default(),
             next: 1,
         };
@@ -85,10 +88,17 @@ impl SetDeployment {
 
     /// Starts another log-server, with the next partition.
     pub fn add_server(&mut self) {
+        self.add_server_with(|_| ());
+    }
+
+    /// [`SetDeployment::add_server`], with further settings.
+    pub fn add_server_with(&mut self, configure: impl FnOnce(&mut Command)) {
         let partition = self.servers.len();
         let (address, trace) =
-            (format!("127.0.0.1:{}", free_port()), self.place.join(format!("p{partition}")));
-        let daemon = KillableDaemon::start(server_of_set(&address, &trace, partition, "test"));
+            (format!("127.0.0.1:{}", lasting_port()), self.place.join(format!("p{partition}")));
+        let mut command = server_of_set(&address, &trace, partition, "test");
+        configure(&mut command);
+        let daemon = KillableDaemon::start(command);
         self.servers.push(SetServer { address, trace, daemon });
     }
 
@@ -137,8 +147,13 @@ impl SetDeployment {
 
     /// Adds a node.
     pub fn add_node(&mut self, name: &str, servers: &str, fail_over_after: &str) {
+        self.add_node_with(name, self.client(name, servers, fail_over_after));
+    }
+
+    /// Adds a node whose log-client is started by this command, one of [`SetDeployment::client`].
+    pub fn add_node_with(&mut self, name: &str, client: Command) {
         let dir = self.shared.path().join(name);
-        let mut client = KillableDaemon::start(self.client(name, servers, fail_over_after));
+        let mut client = KillableDaemon::start(client);
         until("the log-client has made its control page", || {
             assert!(client.is_running(), "{}", client.printed());
             dir.join(miot_proto::control::FILE).exists()
@@ -169,8 +184,7 @@ impl SetDeployment {
     pub fn step(&mut self, many: usize, random: &mut Random) {
         for node in &mut self.nodes {
             while node.producers.len() < many {
-                let load = ProducerLoad { threads: 2, requests: 400, stride: 1, pause: 100_000, paths: 0 };
-                node.producers.add(self.next, load, random.millis(500, 4000));
+                node.producers.add(self.next, self.load, random.millis(500, 4000));
                 self.next += 1;
             }
             node.producers.kill_due(&mut self.asked);
@@ -203,6 +217,21 @@ impl SetDeployment {
     /// # Panics
     /// If any check fails.
     pub fn end(mut self, rules: Rules, look: impl FnOnce(&SetDeployment)) -> Verdict {
+        let kills = self.stop();
+        let traces: Vec<&Path> = self.servers.iter().map(|server| server.trace.as_path()).collect();
+        let verdict = judge_set(&traces, &self.asked, rules);
+        eprintln!("{}: {kills} daemons killed; {verdict}", self.name);
+        look(&self);
+        let _ = fs::remove_dir_all(&self.place);
+        verdict
+    }
+
+    /// Kills the producers, waits until everything is delivered, and stops the daemons. Returns the
+    /// number of daemons that were killed.
+    ///
+    /// # Panics
+    /// If anything is left on a node, or a daemon ends with an error.
+    pub fn stop(&mut self) -> u64 {
         for server in &mut self.servers {
             server.daemon.restart();
         }
@@ -225,12 +254,7 @@ impl SetDeployment {
             let printed = server.daemon.printed();
             assert!(!printed.contains("panicked"), "{printed}");
         }
-        let traces: Vec<&Path> = self.servers.iter().map(|server| server.trace.as_path()).collect();
-        let verdict = judge_set(&traces, &self.asked, rules);
-        eprintln!("{}: {kills} daemons killed; {verdict}", self.name);
-        look(&self);
-        let _ = fs::remove_dir_all(&self.place);
-        verdict
+        kills
     }
 
     /// Waits until all segments of finished producers are delivered.

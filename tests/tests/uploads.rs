@@ -12,10 +12,10 @@ use miot_tests::google_store::GoogleStore;
 use miot_tests::object_store::{BUCKET, KEYS, KillAt, KillingProxy, S3, S3Server, environment, python, tool};
 use miot_tests::process::{Background, Ended, run, until};
 use miot_tests::test_dir::fresh;
+use miot_tests::uploads::{Files, assert_complete, files, uploader, uploader_to};
 use miot_trace_store::{Options, Table, Writer};
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// Creates a trace of sealed parts with these numbers of events.
@@ -34,41 +34,8 @@ fn parts(dir: &Path, counts: &[u64]) {
     writer.finish().unwrap();
 }
 
-/// Command of the uploader for a prefix of the bucket, through the server on `port`.
-fn uploader(trace: &Path, prefix: &str, port: u16) -> Command {
-    let mut command = uploader_to(trace, &format!("s3://{BUCKET}/{prefix}"));
-    command.envs(environment(port));
-    command
-}
-
-fn uploader_to(trace: &Path, address: &str) -> Command {
-    let mut command = Command::new(program("miot-uploader"));
-    command.arg("--trace").arg(trace).args(["--store", address]);
-    command
-}
-
 fn upload(trace: &Path, prefix: &str, port: u16) -> Ended {
     run(uploader(trace, prefix, port).arg("--once"))
-}
-
-/// Names of files with their contents.
-type Files = BTreeMap<PathBuf, Vec<u8>>;
-
-/// Files below a folder, without what a store does not get.
-fn files(folder: &Path) -> Files {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(next) = folders.pop() {
-        for entry in fs::read_dir(&next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_none_or(|ending| ending != "uploaded") {
-                found.insert(path.strip_prefix(folder).unwrap().to_owned(), fs::read(&path).unwrap());
-            }
-        }
-    }
-    found
 }
 
 /// Compares downloaded objects with the files of the trace.
@@ -78,14 +45,6 @@ fn assert_equal(copy: &Path, trace: &Files) {
     let copy = copy.display();
     assert_eq!(there.keys().collect::<Vec<_>>(), trace.keys().collect::<Vec<_>>(), "{copy}");
     assert!(there == *trace, "an object in {copy} differs from its file");
-}
-
-/// Checks that a trace has everything. It reads all rows, so of several copies that are equal to
-/// the same files, tests check one.
-#[track_caller]
-fn assert_complete(trace: &Path) {
-    let checked = run(Command::new(&built().miot).arg("fsck").arg(trace)).success();
-    assert!(checked.stdout.contains("complete"), "{}", checked.stdout);
 }
 
 #[test]

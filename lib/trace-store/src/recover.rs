@@ -23,6 +23,9 @@ pub(crate) const STREAMS_KEY: &str = "miot.streams";
 /// Streams below this number are kept in an array (at most 8 MiB), which is faster per row than a
 /// map.
 const DENSE: u64 = 1 << 20;
+/// In a batch of a live part that covers more time, the latest event of each stream is searched;
+/// otherwise its time is that of the batch. Nanoseconds.
+const LONG_BATCH_NS: i64 = 1_000_000_000;
 
 /// State of a trace that a writer continues; returned by [`crate::Writer::open`].
 #[derive(Clone, Debug, Default)]
@@ -39,6 +42,8 @@ pub struct RecoveredTrace {
     pub streams: Vec<RecoveredStream>,
     /// Time of the latest event, nanoseconds since 1970; 0 without events.
     pub last_time: i64,
+    /// Time of the latest event of removed and sealed parts, nanoseconds since 1970; 0 without any.
+    pub sealed_until: i64,
     /// Torn tails that were truncated. They contain no committed rows.
     pub cut: Vec<TornTail>,
     /// Events that the ledger counts in live parts and that are missing. They have rows in `losses`
@@ -101,6 +106,9 @@ pub struct RecoveredStream {
     /// First and last attempt numbers of losses and handle records beyond `next_seq`. Side tables
     /// become durable before events, so after a crash the events before them may be missing.
     pub beyond: Vec<(u64, u64)>,
+    /// Time of its latest event in live parts, nanoseconds since 1970, at most a second too late;
+    /// 0 without one.
+    pub live_until: i64,
 }
 
 /// A torn tail of a live stream: bytes after the last whole message.
@@ -196,6 +204,8 @@ pub(crate) struct Recovery {
     pub(crate) found: RecoveredTrace,
     /// Ends of the streams by their events.
     ends: StreamEnds,
+    /// See [`RecoveredStream::live_until`].
+    live_until: StreamEnds,
     /// Stream, first and last number of each loss and record.
     accounted: Vec<(u64, u64, u64)>,
     /// Stream, first and last number of each gap between the events of the live part that is being
@@ -217,7 +227,7 @@ impl Recovery {
             return Ok(());
         }
         self.found.removed = RemovedParts::read(layout, first)?;
-        self.found.last_time = self.found.removed.until;
+        self.add_sealed_time(self.found.removed.until);
         for table in [Table::Processes, Table::Threads, Table::Files, Table::Losses] {
             carried::read(layout, table, first)?.iter().for_each(|batch| self.add_batch(table, batch));
         }
@@ -257,7 +267,7 @@ impl Recovery {
         let metadata = builder.metadata();
         for group in metadata.row_groups() {
             if let Some(Statistics::Int64(times)) = group.column(0).statistics() {
-                self.found.last_time = self.found.last_time.max(times.max_opt().copied().unwrap_or(0));
+                self.add_sealed_time(times.max_opt().copied().unwrap_or(0));
             }
         }
         let ends = value(metadata, STREAMS_KEY);
@@ -269,15 +279,14 @@ impl Recovery {
         Ok(())
     }
 
-    /// Adds a batch of a live part or of a side table.
+    fn add_sealed_time(&mut self, time: i64) {
+        self.found.sealed_until = self.found.sealed_until.max(time);
+        self.found.last_time = self.found.last_time.max(time);
+    }
+
+    /// Adds a batch of a side table.
     pub(crate) fn add_batch(&mut self, table: Table, batch: &RecordBatch) {
         match table {
-            Table::Events => {
-                self.ends.add_batch(batch);
-                let times = batch.column(0).as_primitive_opt::<TimestampNanosecondType>();
-                let latest = times.and_then(|t| t.values().iter().max().copied());
-                self.found.last_time = self.found.last_time.max(latest.unwrap_or(0));
-            }
             Table::Files => {
                 self.add_accounted(batch, "seq", "seq");
                 let files = column::<UInt64Type>(batch, "file");
@@ -291,25 +300,38 @@ impl Recovery {
             Table::Threads => {
                 let _ = self.add_threads(batch);
             }
-            Table::Clocks | Table::Devices => {}
+            Table::Events | Table::Clocks | Table::Devices => {}
         }
     }
 
     /// Adds a batch of a live part and collects gaps between its events.
     pub(crate) fn add_live_batch(&mut self, table: Table, batch: &RecordBatch) {
-        if table == Table::Events
-            && let (Some(streams), Some(seqs)) =
-                (column::<UInt64Type>(batch, "stream"), column::<UInt64Type>(batch, "seq"))
-        {
-            for (stream, seq) in streams.values().iter().zip(seqs.values()) {
-                let next = self.ends.get(*stream);
-                if next < *seq {
-                    self.gaps.push((*stream, next, seq - 1));
-                }
-                self.ends.raise(*stream, seq.saturating_add(1));
-            }
+        if table != Table::Events {
+            return self.add_batch(table, batch);
         }
-        self.add_batch(table, batch);
+        let [streams, seqs] = ["stream", "seq"].map(|name| column::<UInt64Type>(batch, name));
+        let times = batch.column(0).as_primitive_opt::<TimestampNanosecondType>();
+        let (Some(streams), Some(seqs), Some(times)) = (streams, seqs, times) else { return };
+        for (stream, seq) in streams.values().iter().zip(seqs.values()) {
+            let next = self.ends.get(*stream);
+            if next < *seq {
+                self.gaps.push((*stream, next, seq - 1));
+            }
+            self.ends.raise(*stream, seq.saturating_add(1));
+        }
+        let times = times.values();
+        let (Some(earliest), Some(latest)) = (times.iter().min().copied(), times.iter().max().copied())
+        else {
+            return;
+        };
+        self.found.last_time = self.found.last_time.max(latest);
+        let mut raise =
+            |stream: u64, time: i64| self.live_until.raise(stream, u64::try_from(time).unwrap_or(0));
+        if latest.saturating_sub(earliest) <= LONG_BATCH_NS {
+            spans_of(batch).iter().for_each(|span| raise(span.stream, latest));
+        } else {
+            streams.values().iter().zip(times).for_each(|(stream, time)| raise(*stream, *time));
+        }
     }
 
     /// Adds the ledger's counts of a part that was added or is missing.
@@ -445,6 +467,7 @@ impl Recovery {
             incarnation: narrow(incarnations.value(row)),
             next_seq: 0,
             beyond: Vec::new(),
+            live_until: 0,
         }));
         Some(())
     }
@@ -455,6 +478,7 @@ impl Recovery {
         self.accounted.sort_unstable();
         for stream in &mut self.found.streams {
             stream.next_seq = self.ends.get(stream.stream);
+            stream.live_until = i64::try_from(self.live_until.get(stream.stream)).unwrap_or(i64::MAX);
             let from = self.accounted.partition_point(|(id, _, _)| *id < stream.stream);
             for (_, first, last) in
                 self.accounted[from..].iter().take_while(|(id, _, _)| *id == stream.stream)
@@ -500,6 +524,7 @@ mod tests {
                 incarnation: 1,
                 next_seq: 0,
                 beyond: Vec::new(),
+                live_until: 0,
             });
         }
         // 5..=7 follow the events of stream 1; in stream 2 event 3 is missing before 4..=6.

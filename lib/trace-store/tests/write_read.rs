@@ -101,6 +101,29 @@ fn scan_returns_selected_columns_and_times() {
     assert!(matches!(reader.scan(&Select::columns(&[])), Err(Error::Damaged { .. })));
 }
 
+/// A stream that was silent has reached an earlier time than the trace, and the clock of its node
+/// may be corrected differently from then on.
+#[test]
+fn restarted_writer_knows_the_times_of_sealed_parts_and_of_streams() {
+    const SECOND: i64 = 1_000_000_000;
+    let (_temp, dir) = dir();
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    sides(&mut writer);
+    writer.append(Table::Events, &events(&turn(0, 10))).unwrap();
+    writer.finish().unwrap();
+    let (mut writer, _) = Writer::open(&dir, Options::default()).unwrap();
+    // A short batch, and one in which stream 1 ends two seconds before stream 2.
+    writer.append(Table::Events, &events(&[ev(2_000_000, 1, 4), ev(2_500_000, 2, 3)])).unwrap();
+    let long = [ev(3_000_000, 1, 5), ev(3_000_000 + 2 * SECOND, 2, 4)];
+    writer.append(Table::Events, &events(&long)).unwrap();
+    writer.commit().unwrap();
+    drop(writer);
+    let (_, recovered) = Writer::open(&dir, Options::default()).unwrap();
+    assert_eq!((recovered.sealed_until, recovered.last_time), (turn(9, 10)[0].time, long[1].time));
+    let until: Vec<_> = recovered.streams.iter().map(|stream| stream.live_until).collect();
+    assert_eq!(until, [long[0].time, long[1].time, 0]);
+}
+
 #[test]
 fn restarted_writer_continues_the_live_part() {
     let (_temp, dir) = dir();

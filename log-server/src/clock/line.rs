@@ -2,6 +2,7 @@
 //! was stepped. The line never runs backwards and never changes where it was used. Pure.
 
 use super::Correction;
+use super::error::ClockErrors;
 use miot_proto::batch::Columns;
 use miot_proto::event::flag;
 use miot_trace_store::ClockPiece;
@@ -13,8 +14,8 @@ pub const MAX_PIECES: usize = 64;
 /// The line, see the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CorrectionLine {
-    /// Sorted by start.
-    pieces: VecDeque<ClockPiece>,
+    /// Sorted by start, with the stated errors.
+    pieces: VecDeque<Correction>,
     /// Latest node's time that was converted.
     reached: i64,
 }
@@ -26,11 +27,18 @@ impl CorrectionLine {
         reached: Option<i64>,
     ) -> CorrectionLine {
         let mut line = CorrectionLine { pieces: VecDeque::new(), reached: i64::MIN };
-        pieces.into_iter().for_each(|correction| line.push(correction.piece));
-        if let (Some(reached), Some(piece)) = (reached, line.pieces.back()) {
-            line.reached = piece.node(reached, true);
+        pieces.into_iter().for_each(|correction| line.push(*correction));
+        if let Some(reached) = reached.and_then(|reached| line.node(reached)) {
+            line.reached = reached;
         }
         line
+    }
+
+    /// Latest node's time that is converted to a merged time. `None` without a piece.
+    fn node(&self, merged: i64) -> Option<i64> {
+        let after = self.pieces.partition_point(|correction| correction.piece.time <= merged);
+        let correction = self.pieces.get(after.saturating_sub(1))?;
+        Some(correction.piece.node(merged, true))
     }
 
     /// First node's time that was not converted yet.
@@ -44,9 +52,10 @@ impl CorrectionLine {
     }
 
     /// Adds a piece that begins after all converted times.
-    pub(super) fn push(&mut self, piece: ClockPiece) {
-        while self.pieces.pop_back_if(|last| last.start() >= piece.start()).is_some() {}
-        self.pieces.push_back(piece);
+    pub(super) fn push(&mut self, correction: Correction) {
+        let start = correction.piece.start();
+        while self.pieces.pop_back_if(|last| last.piece.start() >= start).is_some() {}
+        self.pieces.push_back(correction);
         if self.pieces.len() > MAX_PIECES {
             self.pieces.pop_front();
         }
@@ -55,6 +64,12 @@ impl CorrectionLine {
     /// Piece of a node's time.
     pub(super) fn covering(&self, node: i64) -> ClockPiece {
         self.piece_at(node).0
+    }
+
+    /// Errors that are stated for a node's time.
+    pub(super) fn stated_errors(&self, node: i64) -> Option<ClockErrors> {
+        let after = self.pieces.partition_point(|correction| correction.piece.start() <= node);
+        self.pieces.get(after.saturating_sub(1)).map(Correction::errors)
     }
 
     /// Offset that is added to a node's time, nanoseconds.
@@ -113,11 +128,12 @@ impl CorrectionLine {
 
     /// Piece of a node's time, with its start and end.
     fn piece_at(&self, node: i64) -> (ClockPiece, i64, i64) {
-        let after = self.pieces.partition_point(|piece| piece.start() <= node);
-        let until = self.pieces.get(after).map_or(i64::MAX, ClockPiece::start);
-        match self.pieces.get(after.saturating_sub(1)) {
-            Some(piece) if after > 0 => (*piece, piece.start(), until),
-            Some(piece) => (*piece, i64::MIN, until.min(piece.start())),
+        let piece = |at: usize| self.pieces.get(at).map(|correction| correction.piece);
+        let after = self.pieces.partition_point(|correction| correction.piece.start() <= node);
+        let until = piece(after).map_or(i64::MAX, |next| next.start());
+        match piece(after.saturating_sub(1)) {
+            Some(piece) if after > 0 => (piece, piece.start(), until),
+            Some(piece) => (piece, i64::MIN, until.min(piece.start())),
             None => (ClockPiece { time: node, ..ClockPiece::default() }, node, node),
         }
     }

@@ -311,7 +311,9 @@ impl NodeClock {
             let was = self.line.offset(from);
             let lean = aim(offset).saturating_sub(was) as f64 / node.saturating_sub(from).max(1) as f64;
             if lean.abs() <= LIMIT {
-                let ends = before.errors().max(self.errors_at(&estimate, aim(offset), node));
+                // Pieces that begin after `from` apply to no time.
+                let at_start = self.line.stated_errors(from).unwrap_or(before.errors());
+                let ends = at_start.max(self.errors_at(&estimate, aim(offset), node));
                 pieces.push(self.begin(piece(from, was, lean), ends.and(bent).with_margin(), Reason::Gap));
             } else {
                 let back = aim(offset).saturating_sub((rate * gap as f64) as i64);
@@ -369,10 +371,10 @@ impl NodeClock {
     }
 
     fn begin(&mut self, piece: ClockPiece, errors: ClockErrors, reason: Reason) -> Correction {
-        self.line.push(piece);
         let ClockErrors { maximum: uncertainty, estimated: estimated_error } = errors;
         let round_trip = self.round_trip();
         let correction = Correction { piece, uncertainty, estimated_error, round_trip, reason };
+        self.line.push(correction);
         self.current = Some(correction);
         correction
     }

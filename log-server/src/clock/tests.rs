@@ -112,6 +112,8 @@ struct Simulation {
     every: i64,
     /// The uncertainty is not checked before this time.
     doubtful_until: i64,
+    /// Node's time and true time of events that stay at the node; `None` if all are sent.
+    spool: Option<Vec<(i64, i64)>>,
 }
 
 impl Simulation {
@@ -125,6 +127,7 @@ impl Simulation {
             observed: Observations::default(),
             every: 3 * MS,
             doubtful_until: 0,
+            spool: None,
         }
     }
 
@@ -137,6 +140,9 @@ impl Simulation {
     }
 
     fn event(&mut self, node: i64, truth: i64) {
+        if let Some(spool) = &mut self.spool {
+            return spool.push((node, truth));
+        }
         if self.node.current().is_none() {
             return;
         }
@@ -412,6 +418,41 @@ fn returning_node_continues_its_line() {
         simulation.print("away three times");
         simulation.check_inverse();
     }
+}
+
+/// While a node does not answer, its times become inaccurate, and with its next answer a piece with
+/// a small error begins. If the node connects again before it has sent events of that time, the line
+/// continues from an inaccurate time.
+#[test]
+fn times_of_a_node_that_did_not_answer_have_an_error_that_holds() {
+    let (mut checked, mut worst) = (0, 0);
+    for n in 0..20 {
+        let network = Network::new(delay(50 * US, 20 * US, 0), delay(50 * US, 20 * US, 0));
+        let mut simulation = Simulation::new(700 + n, 0, 200_000, network);
+        simulation.connect();
+        simulation.network.lost = 100;
+        simulation.run(60 * SECOND);
+        simulation.spool = Some(Vec::new());
+        simulation.run(10 * SECOND);
+        simulation.network.lost = 0;
+        simulation.run(SECOND);
+        simulation.reconnect();
+        simulation.connect();
+        // As readers of the trace do.
+        let mut stated: Vec<Correction> = Vec::new();
+        for row in &simulation.observed.rows {
+            stated.truncate(stated.partition_point(|before| before.piece.time <= row.piece.time));
+            stated.push(*row);
+        }
+        for (node, truth) in simulation.spool.take().into_iter().flatten() {
+            let merged = simulation.node.time(node, NEVER);
+            let at = stated.partition_point(|row| row.piece.time <= merged);
+            let (row, error) = (stated[at.saturating_sub(1)], (merged - truth).abs());
+            assert!(error <= row.uncertainty, "{error} ns off: {row:?}");
+            (checked, worst) = (checked + 1, error.max(worst));
+        }
+    }
+    assert!(checked > 1000 && worst > MS, "{checked} events, at most {worst} ns off");
 }
 
 #[test]

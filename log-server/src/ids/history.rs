@@ -19,6 +19,9 @@ pub struct History {
     pub last: Option<RowKey>,
     /// Latest pieces of the clock correction of each node.
     pub corrections: HashMap<NodeId, VecDeque<Correction>>,
+    /// Latest merged time of each node, nanoseconds since 1970. Of sealed parts only the time of
+    /// their latest event is known, so it may be too late.
+    pub reached: HashMap<NodeId, i64>,
     /// Last device sample of each node and boot, see [`Reader::last_samples`].
     pub samples: LastSamples,
 }
@@ -33,6 +36,13 @@ impl History {
         for batch in reader.batches(Table::Losses) {
             read_losses(&batch?, catalog);
         }
+        let mut reached = HashMap::new();
+        for stream in &recovered.streams {
+            if let Some(node) = catalog.node(&stream.node) {
+                let latest = reached.entry(node).or_insert(recovered.sealed_until);
+                *latest = stream.live_until.max(*latest);
+            }
+        }
         let mut corrections = HashMap::new();
         for batch in reader.batches(Table::Clocks) {
             read_corrections(&batch?, catalog, &mut corrections);
@@ -40,7 +50,7 @@ impl History {
         // Only the time of the last row is known: all rows with the same time count as earlier.
         let last = RowKey { time: recovered.last_time, stream: StreamId(u64::MAX), attempt: u64::MAX };
         let samples = reader.last_samples()?;
-        Ok(History { last: (!recovered.streams.is_empty()).then_some(last), corrections, samples })
+        Ok(History { last: (!recovered.streams.is_empty()).then_some(last), corrections, reached, samples })
     }
 }
 

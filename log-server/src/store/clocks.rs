@@ -18,18 +18,18 @@ pub(super) struct AppliedClocks {
 }
 
 impl AppliedClocks {
-    /// Creates the state of a trace with these corrections, its last event at `last_time`, and the
-    /// last device samples of each node.
+    /// Creates the state of a trace with these corrections, the latest merged time of each node's
+    /// events, and the last device samples of each node.
     pub(super) fn new(
         corrections: HashMap<NodeId, VecDeque<Correction>>,
-        last_time: Option<i64>,
+        reached: HashMap<NodeId, i64>,
         samples: &LastSamples,
         catalog: &mut Catalog,
     ) -> AppliedClocks {
-        let mut clocks = AppliedClocks { corrections, reached: HashMap::new(), is_uncommitted: false };
+        let mut clocks = AppliedClocks { corrections, reached, is_uncommitted: false };
         for (node, pieces) in &clocks.corrections {
-            if let Some(time) = last_time.max(start_of_last(pieces)) {
-                clocks.reached.insert(*node, time);
+            if let Some(start) = start_of_last(pieces) {
+                clocks.reached.entry(*node).or_insert(start);
             }
         }
         // Times of a node that sent only samples were converted too.
@@ -88,8 +88,12 @@ mod tests {
     fn node_that_has_sent_nothing_returns_with_its_times() {
         const NOW: i64 = 1_700_000_000_000_000_000;
         const SECOND: i64 = 1_000_000_000;
-        let mut clocks =
-            AppliedClocks::new(HashMap::new(), None, &LastSamples::default(), &mut Catalog::new(0, None));
+        let mut clocks = AppliedClocks::new(
+            HashMap::new(),
+            HashMap::new(),
+            &LastSamples::default(),
+            &mut Catalog::new(0, None),
+        );
         for at in [NOW, NOW + 3 * SECOND] {
             let (corrections, reached) = clocks.of(NodeId(0));
             let mut clock = NodeClock::new(&corrections, reached);

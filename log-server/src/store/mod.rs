@@ -195,7 +195,7 @@ impl Store {
             None => History::default(),
         };
         let last_time = history.last.map(|last| last.time);
-        let clocks = AppliedClocks::new(history.corrections, last_time, &history.samples, &mut catalog);
+        let clocks = AppliedClocks::new(history.corrections, history.reached, &history.samples, &mut catalog);
         let mut watermarks = Watermarks::default();
         // Nodes of the existing trace will reconnect soon: they hold back the merge like nodes that
         // disconnect when all have had the time to return.

@@ -5,7 +5,7 @@
 //! the rounds of the ratio to the plain mount of the same round, with its 95 % interval.
 
 use crate::apps::mounts::{Gluster, Mount};
-use crate::apps::programs::{self, App, Judged, Length, Measure, Took, once};
+use crate::apps::programs::{self, App, Judged, Length, Made, Measure, Took, once};
 use crate::apps::{available, quiet};
 use crate::daemons::{self, Daemons};
 use crate::played::{Recorded, recorded_in};
@@ -123,7 +123,9 @@ fn compare(apps: &[App; 3], daemons: &Daemons) -> Result<Value> {
             }
         }
     }
-    let recorded = apps[2].expect_recorded(daemons.records()? - before, took[2].len() as u64 + 1)?;
+    let runs = took[2].len() as u64 + 1;
+    let made = Made { runs, requests: runs * apps[2].requests, more: None };
+    let recorded = apps[2].expect_recorded(daemons.records()? - before, made)?;
     let walls: Vec<_> =
         took.iter().map(|runs| Summary::of(runs.iter().map(|run| run.wall).collect())).collect();
     let row = json!({

@@ -209,9 +209,18 @@ fn no_usage() -> libc::rusage {
 
 /// Makes the process end when the calling thread ends, so that a killed run leaves no daemons.
 pub(crate) fn ends_with_us(command: &mut Command) -> &mut Command {
+    signaled_with_us(command, libc::SIGTERM)
+}
+
+/// Like [`ends_with_us`], for a process that may be stopped.
+pub(crate) fn killed_with_us(command: &mut Command) -> &mut Command {
+    signaled_with_us(command, libc::SIGKILL)
+}
+
+fn signaled_with_us(command: &mut Command, signal: libc::c_int) -> &mut Command {
     // SAFETY: only makes a system call between fork and exec.
     unsafe {
-        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) {
+        command.pre_exec(move || match libc::prctl(libc::PR_SET_PDEATHSIG, signal) {
             -1 => Err(Error::last_os_error()),
             _ => Ok(()),
         })

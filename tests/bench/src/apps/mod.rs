@@ -5,10 +5,12 @@
 //! runs twice per round: with the log-server in a cgroup that gets almost no time meanwhile, as if
 //! it ran on another machine, and with everything on the node. The overhead is the median over the
 //! rounds of the ratio to the plain run of the same round, with its 95 % interval. Rounds end when
-//! the interval is narrow or their time is used up.
+//! the interval is narrow or their time is used up. Direct requests of fio are measured in
+//! [slices] instead of whole runs.
 
 pub(crate) mod mounts;
 pub(crate) mod programs;
+mod slices;
 
 use crate::daemons::{self, Daemons};
 use crate::report::{interval, number};
@@ -17,7 +19,7 @@ use crate::stats::{Interval, Summary, median_with_interval, ratio_of_medians};
 use crate::{Bench, pipeline, process, worker};
 use anyhow::{Context, Result, ensure};
 use mounts::{Ext4, Gluster};
-use programs::{App, Judged, Length, Took, once};
+use programs::{App, Judged, Length, Made, Took, once};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -111,32 +113,52 @@ fn wrapper(bench: &Bench) -> Result<PathBuf> {
     worker::compile("wrapper", bench.disk.path(), &flags)
 }
 
-/// Runs of a program, of each variant.
+/// Figures of a program, of each variant.
 struct Runs {
     ways: Vec<Way>,
-    took: Vec<Vec<Took>>,
+    /// Wall time of each run, or of a request in each slice.
+    wall: Vec<Vec<f64>>,
+    /// CPU time of each run, or of a request of each process.
+    cpu: Vec<Vec<f64>>,
+    /// What the variants with the hook have done.
+    made: Made,
+    /// CPU time of both daemons in the slices of each variant, % of a processor. `None` for whole
+    /// runs.
+    daemons_percent: Option<Vec<f64>>,
 }
 
+/// Selects a figure of [`Runs`].
+type Figure = fn(&Runs) -> &[Vec<f64>];
+const WALL: Figure = |runs| &runs.wall;
+const CPU: Figure = |runs| &runs.cpu;
+
 impl Runs {
-    fn of(&self, way: Way) -> Option<&[Took]> {
-        self.ways.iter().position(|other| *other == way).map(|at| self.took[at].as_slice())
+    fn new(ways: Vec<Way>) -> Runs {
+        let none = vec![Vec::new(); ways.len()];
+        let made = Made { runs: 0, requests: 0, more: None };
+        Runs { ways, wall: none.clone(), cpu: none, made, daemons_percent: None }
+    }
+
+    fn of(&self, way: Way, figure: Figure) -> Option<&[f64]> {
+        self.ways.iter().position(|other| *other == way).map(|at| figure(self)[at].as_slice())
     }
 
     /// Returns what a variant adds to the plain run of the same round, %.
-    fn percent(&self, way: Way, of: fn(&Took) -> f64) -> Option<Interval> {
-        let pairs = self.of(way)?.iter().zip(self.of(Way::Plain)?);
-        let added: Vec<f64> = pairs.map(|(own, plain)| (of(own) / of(plain) - 1.0) * 100.0).collect();
+    fn percent(&self, way: Way, figure: Figure) -> Option<Interval> {
+        let pairs = self.of(way, figure)?.iter().zip(self.of(Way::Plain, figure)?);
+        let added: Vec<f64> = pairs.map(|(own, plain)| (own / plain - 1.0) * 100.0).collect();
         Some(median_with_interval(&added))
     }
 
     /// Returns what a variant adds, divided by what the floor wrapper adds.
     fn times_floor(&self, way: Way) -> Option<Interval> {
-        let (own, floor, plain) = (self.of(way)?, self.of(Way::Floor)?, self.of(Way::Plain)?);
+        let (own, floor) = (self.of(way, WALL)?, self.of(Way::Floor, WALL)?);
+        let plain = self.of(Way::Plain, WALL)?;
         let added: Vec<(f64, f64)> = own
             .iter()
             .zip(floor)
             .zip(plain)
-            .map(|((own, floor), plain)| (own.wall - plain.wall, floor.wall - plain.wall))
+            .map(|((own, floor), plain)| (own - plain, floor - plain))
             .collect();
         Some(ratio_of_medians(&added))
     }
@@ -144,7 +166,7 @@ impl Runs {
     /// Returns the figures that must have narrow intervals.
     fn judged(&self, judged: Judged) -> Vec<Interval> {
         let figure = |server| match judged {
-            Judged::Percent => self.percent(Way::Hook(server), |run| run.wall),
+            Judged::Percent => self.percent(Way::Hook(server), WALL),
             Judged::TimesFloor => self.times_floor(Way::Hook(server)),
         };
         SERVERS.into_iter().filter_map(figure).collect()
@@ -157,11 +179,8 @@ impl Site<'_> {
             // Valgrind takes a second to start.
             let is_counted = !self.bench.is_smoke() || results.is_empty();
             let before = self.daemons.records()?;
-            let runs = self.runs(app)?;
-            let hooked = runs.ways.iter().zip(&runs.took).filter(|(way, _)| matches!(way, Way::Hook(_)));
-            // The first run of each was left out.
-            let hooked = hooked.map(|(_, took)| took.len() as u64 + 1).sum();
-            let recorded = app.expect_recorded(self.daemons.records()? - before, hooked)?;
+            let runs = if app.is_sliced() { slices::measure(self, app)? } else { self.runs(app)? };
+            let recorded = app.expect_recorded(self.daemons.records()? - before, runs.made)?;
             let mut instructions = Vec::new();
             for way in [Way::Plain, Way::Hook(ON_NODE)] {
                 (app.reset)()?;
@@ -169,7 +188,7 @@ impl Site<'_> {
                 instructions.push(if is_counted { count(command)? } else { None });
             }
             (app.reset)()?;
-            for server in SERVERS.into_iter().filter(|server| runs.of(Way::Hook(server)).is_some()) {
+            for server in SERVERS.into_iter().filter(|server| runs.of(Way::Hook(server), WALL).is_some()) {
                 let mut row = row(app, &runs, server, &instructions);
                 row["recorded"] = recorded.clone();
                 results.push(row);
@@ -178,12 +197,15 @@ impl Site<'_> {
         Ok(())
     }
 
+    /// Returns the variants.
+    fn ways(&self) -> Vec<Way> {
+        let apart = self.share.map(|_| Way::Hook(APART));
+        [Way::Plain].into_iter().chain(apart).chain([Way::Hook(ON_NODE), Way::Floor]).collect()
+    }
+
     /// Runs a program in each variant, in turn, until its figures have narrow intervals.
     fn runs(&self, app: &App) -> Result<Runs> {
-        let apart = self.share.map(|_| Way::Hook(APART));
-        let ways: Vec<Way> =
-            [Way::Plain].into_iter().chain(apart).chain([Way::Hook(ON_NODE), Way::Floor]).collect();
-        let mut runs = Runs { took: vec![Vec::new(); ways.len()], ways };
+        let mut runs = Runs::new(self.ways());
         let mut started = Instant::now();
         for round in 0.. {
             if round == 1 {
@@ -196,8 +218,13 @@ impl Site<'_> {
             for step in 0..runs.ways.len() {
                 let at = if round % 2 == 1 { runs.ways.len() - 1 - step } else { step };
                 let took = self.once(app, runs.ways[at])?;
+                if matches!(runs.ways[at], Way::Hook(_)) {
+                    runs.made.runs += 1;
+                    runs.made.requests += app.requests;
+                }
                 if round > 0 {
-                    runs.took[at].push(took);
+                    runs.wall[at].push(took.wall);
+                    runs.cpu[at].push(took.cpu);
                 }
             }
         }
@@ -265,17 +292,18 @@ fn count(command: Command) -> Result<Option<f64>> {
 
 fn row(app: &App, runs: &Runs, server: &'static str, instructions: &[Option<f64>]) -> Value {
     let hook = Way::Hook(server);
-    let wall: fn(&Took) -> f64 = |run| run.wall;
-    let cpu: fn(&Took) -> f64 = |run| run.cpu;
-    let summaries = |of: fn(&Took) -> f64| {
-        [Way::Plain, hook].map(|way| Summary::of(runs.of(way).unwrap_or_default().iter().map(of).collect()))
+    let summaries = |figure: Figure| {
+        [Way::Plain, hook].map(|way| Summary::of(runs.of(way, figure).unwrap_or_default().to_vec()))
     };
+    let at = |way: Way| runs.ways.iter().position(|other| *other == way);
+    let daemons = |way: Way| runs.daemons_percent.as_ref().zip(at(way)).map(|(percent, at)| percent[at]);
     let added = instructions[0].zip(instructions[1]).map(|(plain, hook)| (hook / plain - 1.0) * 100.0);
     let row = json!({
         "what": app.what, "place": app.place, "server": server, "unit": app.measure.unit(),
-        "wall": summaries(wall), "cpu": summaries(cpu),
-        "wall_percent": runs.percent(hook, wall), "cpu_percent": runs.percent(hook, cpu),
-        "floor_percent": runs.percent(Way::Floor, wall), "times_floor": runs.times_floor(hook),
+        "wall": summaries(WALL), "cpu": summaries(CPU),
+        "wall_percent": runs.percent(hook, WALL), "cpu_percent": runs.percent(hook, CPU),
+        "floor_percent": runs.percent(Way::Floor, WALL), "times_floor": runs.times_floor(hook),
+        "sliced": app.is_sliced(), "daemons_percent": [daemons(Way::Plain), daemons(hook)],
         "instructions": instructions, "instructions_percent": added,
     });
     println!(
@@ -306,7 +334,11 @@ pub(crate) fn table(results: &Value) -> String {
             word("what"),
             word("place"),
             if row["server"] == APART { "apart" } else { "on the node" },
-            row["wall_percent"]["repetitions"],
+            format_args!(
+                "{}{}",
+                row["wall_percent"]["repetitions"],
+                if row["sliced"] == true { " slices" } else { "" }
+            ),
             number(&row["wall"][0]["median"], 0),
             word("unit"),
             number(&row["wall_percent"]["median"], 2),

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct App {
     pub(crate) what: String,
     pub(crate) place: &'static str,
-    /// Number of runs of each variant. An additional one first lays out files and warms caches.
+    /// Number of runs of each variant. An additional one first lays out files and warms caches. Not
+    /// used for programs that are measured in slices.
     pub(crate) repeat: Repeat,
     /// The figure whose interval must be narrow.
     pub(crate) judged: Judged,
@@ -27,17 +28,40 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// Fails unless this number of recorded runs has made the requests that it must, each of which
-    /// is recorded or counted as lost. Returns the counts for the row.
-    pub(crate) fn expect_recorded(&self, records: u64, runs: u64) -> Result<Value> {
+    /// Returns whether the program is measured in slices of its time instead of whole runs.
+    pub(crate) fn is_sliced(&self) -> bool {
+        self.judged == Judged::Percent && matches!(self.measure, Measure::Fio { .. })
+    }
+
+    /// Fails unless the recorded runs have made their requests, each of which is recorded or
+    /// counted as lost, and no more other calls than they may. Returns the counts for the row.
+    pub(crate) fn expect_recorded(&self, records: u64, made: Made) -> Result<Value> {
+        let Made { runs, requests, more } = made;
         ensure!(
-            runs > 0 && records >= runs * self.requests,
-            "{} on {}: {records} records of {runs} runs with {} requests at least",
+            runs > 0 && made.allows(records),
+            "{} on {}: {records} records of {runs} runs with {requests} requests and {more:?} other calls",
             self.what,
-            self.place,
-            self.requests
+            self.place
         );
-        Ok(json!({ "runs": runs, "records": records }))
+        Ok(json!({ "runs": runs, "requests": requests, "more": more, "records": records }))
+    }
+}
+
+/// What recorded runs have done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    /// Number of runs.
+    pub(crate) runs: u64,
+    /// Number of requests of all runs. Each must be recorded or counted as lost.
+    pub(crate) requests: u64,
+    /// Maximum number of other calls of all runs. `None`: unknown.
+    pub(crate) more: Option<u64>,
+}
+
+impl Made {
+    /// Returns whether the runs can have this number of records.
+    fn allows(self, records: u64) -> bool {
+        records.checked_sub(self.requests).is_some_and(|others| self.more.is_none_or(|more| others <= more))
     }
 }
 
@@ -66,6 +90,8 @@ pub(crate) fn repeat(bench: &Bench, half_width: f64, seconds: u64) -> Repeat {
 pub(crate) enum Length {
     Timed,
     Counted,
+    /// Until a signal ends it.
+    Sliced,
 }
 
 /// Compared quantity of a run.
@@ -163,8 +189,11 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
                 .arg(format!("--rw={rw}"))
                 .arg(format!("--ioengine={engine}"))
                 .arg(format!("--direct={}", u8::from(direct)))
-                .arg(format!("--io_size={}k", requests * 4))
                 .arg(format!("--filename={}", file.display()));
+            match length {
+                Length::Sliced => command.args(["--time_based", "--runtime=1d"]),
+                _ => command.arg(format!("--io_size={}k", requests * 4)),
+            };
             command
         };
         // A read from the page cache of a GlusterFS mount makes no request to its server.
@@ -329,4 +358,18 @@ pub(crate) fn sqlite(bench: &Bench, place: &'static str, dir: &Path) -> Result<A
         measure: Measure::Process,
         requests: single,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_must_be_those_of_the_recorded_runs() {
+        let made = Made { runs: 2, requests: 1000, more: Some(20) };
+        for (records, allowed) in [(999, false), (1000, true), (1020, true), (1021, false)] {
+            assert_eq!(made.allows(records), allowed, "{records}");
+        }
+        assert!(Made { more: None, ..made }.allows(5000));
+    }
 }

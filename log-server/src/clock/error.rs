@@ -23,8 +23,6 @@ use std::f64::consts::LN_2;
 
 /// Number of recent round trips that are evaluated.
 const RECENT_TRIPS: usize = 32;
-/// With as many exchanges, the fastest of them was hardly delayed.
-const MANY_TRIPS: usize = 2 * RECENT_TRIPS;
 /// With fewer exchanges, their scatter is unknown.
 const MIN_TRIPS: usize = 4;
 
@@ -98,9 +96,9 @@ impl RoundTrips {
         }
     }
 
-    /// True if the fastest was hardly delayed.
-    pub(super) fn are_many(&self) -> bool {
-        self.count >= MANY_TRIPS
+    /// Number of exchanges.
+    pub(super) fn count(&self) -> usize {
+        self.count
     }
 
     /// The shortest recent round trip, nanoseconds; 0 without an exchange.

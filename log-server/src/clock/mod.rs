@@ -135,6 +135,16 @@ impl ClockEffort {
             ClockEffort::Low => 16.0,
         }
     }
+
+    /// Number of exchanges of a connection before this effort applies: with many, the fastest was
+    /// hardly delayed. With thousands of nodes, the questions themselves would be most messages.
+    fn after_exchanges(self) -> usize {
+        match self {
+            ClockEffort::Full => 0,
+            ClockEffort::Relaxed => 64,
+            ClockEffort::Low => 16,
+        }
+    }
 }
 
 /// The clock of one node, see the module.
@@ -244,7 +254,8 @@ impl NodeClock {
 
     /// Less than full effort only once enough exchanges have shown how fast the path is.
     fn effort_now(&self) -> ClockEffort {
-        if self.round_trips.are_many() { self.effort } else { ClockEffort::Full }
+        let is_known = self.round_trips.count() >= self.effort.after_exchanges();
+        if is_known { self.effort } else { ClockEffort::Full }
     }
 
     /// Half the width of the bounds of the drift.

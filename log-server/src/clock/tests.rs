@@ -362,6 +362,22 @@ fn slow_rate_changes_are_followed() {
 }
 
 #[test]
+fn thousands_of_nodes_are_asked_rarely() {
+    let network = Network::new(delay(500 * US, 200 * US, 10 * MS), delay(500 * US, 200 * US, 10 * MS));
+    let mut simulation = Simulation::new(250, 3 * SECOND, 60_000, network);
+    simulation.node.set_effort(ClockEffort::Low);
+    simulation.connect();
+    simulation.run(10 * SECOND);
+    let settled = simulation.observed.exchanges;
+    simulation.run(120 * SECOND);
+    let last = simulation.print("low effort");
+    let exchanges = simulation.observed.exchanges - settled;
+    assert!(exchanges <= 20, "{exchanges} exchanges in two minutes");
+    assert!(last.uncertainty <= 5 * MS, "{last:?}");
+    simulation.check_inverse();
+}
+
+#[test]
 fn step_of_a_clock_begins_a_new_piece() {
     for (n, step) in [5 * SECOND, -5 * SECOND, 200 * MS].into_iter().enumerate() {
         let network = Network::new(delay(50 * US, 20 * US, 0), delay(50 * US, 20 * US, 0));

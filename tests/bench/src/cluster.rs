@@ -4,9 +4,10 @@
 //! One thread simulates the nodes: each has a certificate and a connection of its own, sweeps at
 //! the pace that the log-server asks for, sends what a log-client sends (watermarks, reports,
 //! answers to clock queries), keeps batches until they are acknowledged, and reconnects with the
-//! back-off of the log-client. The thread reports its own CPU time. *Delay* is the time from the
-//! sending of a batch to its acknowledgment: until the watermarks of all nodes have passed it, it
-//! is merged, and it is synced. The run is checked: the trace holds each event once, and no loss.
+//! back-off of the log-client. The thread reports its own CPU time. *Lag* is the age of the time up
+//! to which the trace is final, read every 50 ms: the watermarks of all nodes have passed it, and
+//! what is before it is merged and synced. *Acknowledged* is the time from the sending of a batch to
+//! its acknowledgment. The run is checked: the trace holds each event once, and no loss.
 
 use crate::Bench;
 use crate::daemons::free_port;
@@ -27,7 +28,7 @@ use miot_proto::wire::{
     StreamKey, VERSION, frame_header,
 };
 use miot_tls::{Files, TlsClient};
-use miot_trace_store::{Reader, schema};
+use miot_trace_store::{Reader, final_time, schema};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -47,6 +48,8 @@ use tokio_rustls::client::TlsStream;
 const EVENT_EVERY: Duration = Duration::from_secs(1);
 /// Longest time until all nodes are connected, or are done.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// Time between two measurements of the lag: the log-server writes its final time as often.
+const LAG_EVERY: Duration = Duration::from_millis(50);
 
 /// Sleeps and reports of a log-client (`log-client/src/sweeper/sleep.rs`,
 /// `log-client/src/ship/connection.rs`).
@@ -132,7 +135,7 @@ async fn play(
         totals.delays.clear();
         (totals.events, totals.messages)
     };
-    sleep(steady).await;
+    let mut lags = lags(server.trace(), steady).await?;
     let seconds = before.2.elapsed().as_secs_f64();
     let server_share = (cpu_seconds(server.pid()) - before.0) / seconds;
     let driver_share = (this_thread_cpu() - before.1) / seconds;
@@ -166,19 +169,36 @@ async fn play(
         rows.lost
     );
     let late = late(&trace)?;
-    delays.sort_by(f64::total_cmp);
-    let quantile = |share: f64| delays[((delays.len() - 1) as f64 * share).round() as usize];
+    let quantiles = |values: &mut Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        [0.5, 0.99].map(|share| values[((values.len() - 1) as f64 * share).round() as usize])
+    };
+    let ([lag_p50, lag_p99], [delay_p50, delay_p99]) = (quantiles(&mut lags), quantiles(&mut delays));
     Ok(json!({
         "nodes": nodes, "seconds": seconds, "events": totals.events,
         "events_per_s": events as f64 / seconds,
         "messages_per_s": messages as f64 / seconds,
         "server_share": server_share, "driver_share": driver_share,
         "memory_mib": memory.max(memory_after),
-        "delay_p50_ms": quantile(0.5), "delay_p99_ms": quantile(0.99),
+        "lag_p50_ms": lag_p50, "lag_p99_ms": lag_p99,
+        "delay_p50_ms": delay_p50, "delay_p99_ms": delay_p99,
         "connect_s": connect.as_secs_f64(), "connect_server_cpu_s": connect_cpu,
         "reconnect_s": reconnect.as_secs_f64(), "connects": totals.connects,
         "late": late,
     }))
+}
+
+/// Measures for `time` how far the final time of a trace is behind, milliseconds.
+async fn lags(trace: &Path, time: Duration) -> Result<Vec<f64>> {
+    let (begin, mut lags) = (Instant::now(), Vec::new());
+    while begin.elapsed() < time {
+        sleep(LAG_EVERY).await;
+        let until = final_time::read(trace);
+        // The file may be half written.
+        lags.extend(until.map(|until| (now() - until) as f64 / 1e6));
+    }
+    ensure!(!lags.is_empty(), "the trace has no final time");
+    Ok(lags)
 }
 
 /// Waits until `is_so`.
@@ -514,20 +534,23 @@ async fn next(stream: &mut TlsStream<TcpStream>, input: &mut Vec<u8>) -> io::Res
 pub(crate) fn table(results: &Value) -> String {
     let mut text = String::from(
         "| nodes | events/s | messages/s | log-server, of a core | driver, of a core | memory, MiB | \
-         delay p50, ms | p99, ms | connected after, s | reconnected after, s | late |\n\
-         |--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+         lag p50, ms | p99, ms | acknowledged p50, ms | p99, ms | connected after, s | reconnected after, s | \
+         late |\n\
+         |--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for row in results.as_array().into_iter().flatten() {
         let percent = |key: &str| format!("{:.0} %", row[key].as_f64().unwrap_or(0.0) * 100.0);
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             row["nodes"],
             number(&row["events_per_s"], 0),
             number(&row["messages_per_s"], 0),
             percent("server_share"),
             percent("driver_share"),
             number(&row["memory_mib"], 0),
+            number(&row["lag_p50_ms"], 0),
+            number(&row["lag_p99_ms"], 0),
             number(&row["delay_p50_ms"], 0),
             number(&row["delay_p99_ms"], 0),
             number(&row["connect_s"], 1),

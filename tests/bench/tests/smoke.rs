@@ -309,7 +309,10 @@ fn streams(results: &Value) {
 }
 
 fn cluster(results: &Value) {
-    rows(results, &["/events_per_s", "/messages_per_s", "/memory_mib", "/delay_p99_ms", "/reconnect_s"]);
+    rows(
+        results,
+        &["/events_per_s", "/messages_per_s", "/memory_mib", "/lag_p99_ms", "/delay_p99_ms", "/reconnect_s"],
+    );
     assert!(results[0]["connects"].as_u64() >= Some(100), "each node connects again after the restart");
 }
 

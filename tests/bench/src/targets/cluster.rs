@@ -38,7 +38,7 @@ pub(super) fn cluster(results: &Value, targets: &mut Vec<Target>) {
     for (what, limit, unit, key) in [
         ("10 000 nodes with TLS: memory of the log-server", 1536.0, "MiB", "memory_mib"),
         ("events that are late, with a restart after SIGKILL", 0.0, "", "late"),
-        ("from sending to acknowledgment, 99th percentile", 2000.0, "ms", "delay_p99_ms"),
+        ("age of the time up to which the trace is final, 99th percentile", 2000.0, "ms", "lag_p99_ms"),
         ("until all nodes are back after the restart", 60.0, "s", "reconnect_s"),
     ] {
         push(targets, what, Maximum(limit), unit, figure(key));

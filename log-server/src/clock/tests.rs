@@ -437,8 +437,8 @@ fn returning_node_continues_its_line() {
 }
 
 /// While a node does not answer, its times become inaccurate, and with its next answer a piece with
-/// a small error begins. If the node connects again before it has sent events of that time, the line
-/// continues from an inaccurate time.
+/// a small error begins. If the node connects again before it has sent events of that time, the
+/// line continues from an inaccurate time.
 #[test]
 fn times_of_a_node_that_did_not_answer_have_an_error_that_holds() {
     let (mut checked, mut worst) = (0, 0);

@@ -153,8 +153,7 @@ SAVED = """
 def test_samples_that_are_saved_tensors_are_no_restarts(tmp_path, workers):
     trace = train(tmp_path, [], str(workers), source=SAVED)
     assert counts(trace.stat("region")) == {"epoch": 1, "fetch": 2, "step": 2, "checkpoint": 4, "restart": 1}
-    cached = trace.events(op="open", path="**/cached-*", columns=["pid"]).to_arrow()
-    assert cached.num_rows == 4
+    assert all((tmp_path / f"cached-{index}.pt").exists() for index in range(4))
 
 
 def test_ranks_of_torchrun(tmp_path):

@@ -43,6 +43,8 @@ impl History {
                 *latest = stream.live_until.max(*latest);
             }
         }
+        // Of a node without events nothing is known.
+        reached.retain(|_, latest: &mut i64| *latest > 0);
         let mut corrections = HashMap::new();
         for batch in reader.batches(Table::Clocks) {
             read_corrections(&batch?, catalog, &mut corrections);

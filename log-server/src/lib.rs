@@ -55,6 +55,7 @@ pub mod testing;
 pub use allocator::keep_freed_memory;
 pub use error::Error;
 pub use net::{ListeningServer, LogServer};
+pub use session::collect_messages;
 pub use settings::config::{self, Config};
 pub use settings::tuning::Tuning;
 pub use store::RunSummary;

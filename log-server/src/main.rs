@@ -49,7 +49,8 @@ fn cannot_start(what: &'static str) -> impl Fn(io::Error) -> Failure<Error> {
 fn run(options: &Options) -> Result<(), Failure<Error>> {
     let config = Config::load(options.config.as_deref(), &options.flags).map_err(setup)?;
     // The store has its own thread; all connections share this one.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let collect = miot_log_server::collect_messages;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().on_thread_park(collect).build();
     runtime.map_err(cannot_start("the runtime"))?.block_on(serve(options, config))
 }
 

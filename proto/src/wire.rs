@@ -517,8 +517,8 @@ pub enum Pace {
     /// No node has sent events for some seconds, so nothing waits for a watermark. A node without
     /// events may send one per second.
     Idle,
-    /// Nobody follows the trace, and so many nodes are connected that each should send about one
-    /// message per second. Only for log-clients since [`CROWDED_SINCE_MINOR`].
+    /// Nobody follows the trace, and so many nodes are connected that each should send less than
+    /// one message per second. Only for log-clients since [`CROWDED_SINCE_MINOR`].
     Crowded,
 }
 

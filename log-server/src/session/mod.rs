@@ -22,6 +22,7 @@ mod subscriber;
 #[cfg(feature = "testing")]
 pub(crate) use node::{Converted, DEAD_AFTER, OpenDefinitions, input_of, memory_size};
 pub(crate) use pace::ClusterPace;
+pub use pace::collect_messages;
 
 use crate::error::Refusal;
 use crate::ids::ConnId;

@@ -77,6 +77,8 @@ const FULL_STEP_EVERY: Duration = Duration::from_millis(1);
 /// Minimum time between two merges per stream: a step looks at each one, which takes about a tenth
 /// of this.
 const MERGE_PAUSE_PER_STREAM: Duration = Duration::from_micros(5);
+/// The pause per stream is this many times longer while nobody follows the trace.
+const UNFOLLOWED_PAUSES: u32 = 3;
 /// Maximum of it.
 const MAX_MERGE_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum number of inputs between two looks at the clock.
@@ -353,7 +355,9 @@ impl Store {
     /// Time between two merges.
     fn merge_pause(&self) -> Duration {
         let streams = u32::try_from(self.merge.streams()).unwrap_or(u32::MAX);
-        let pause = MERGE_PAUSE_PER_STREAM.saturating_mul(streams).min(MAX_MERGE_PAUSE);
+        let pauses = if self.tail.has_subscribers() { 1 } else { UNFOLLOWED_PAUSES };
+        let pause =
+            MERGE_PAUSE_PER_STREAM.saturating_mul(streams.saturating_mul(pauses)).min(MAX_MERGE_PAUSE);
         self.settings.config.merge_every.max(pause)
     }
 

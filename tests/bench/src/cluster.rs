@@ -60,7 +60,7 @@ fn intervals(pace: Pace) -> (Duration, Duration) {
         Pace::Live => (80, 1000),
         Pace::Unfollowed => (250, 1000),
         Pace::Idle => (1000, 1000),
-        Pace::Crowded => (1000, 10_000),
+        Pace::Crowded => (1400, 10_000),
     };
     (Duration::from_millis(sweep), Duration::from_millis(report))
 }

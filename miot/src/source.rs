@@ -7,7 +7,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
 use miot_trace_results::{Error, Input, Watch};
-use miot_trace_store::{Reader, Select};
+use miot_trace_store::{Reader, Scan, Select};
 use std::cell::RefCell;
 use std::io::IsTerminal as _;
 use std::ops::Range;
@@ -65,7 +65,7 @@ impl Source {
         select: Select,
     ) -> anyhow::Result<impl Iterator<Item = anyhow::Result<RecordBatch>> + use<>> {
         let scan = reader.scan(&select.between(self.times()))?;
-        let bar = bar(scan.rows(), "events");
+        let bar = bar_of(&scan);
         Ok(scan.map(move |batch| {
             let batch = batch?;
             bar.inc(batch.num_rows() as u64);
@@ -79,8 +79,8 @@ impl Source {
 pub(crate) struct Progress(RefCell<Option<ProgressBar>>);
 
 impl Watch for Progress {
-    fn begin(&self, rows: u64) {
-        *self.0.borrow_mut() = Some(bar(rows, "events"));
+    fn begin(&self, scan: &Scan) {
+        *self.0.borrow_mut() = Some(bar_of(scan));
     }
 
     fn read(&self, rows: u64) -> Result<(), Error> {
@@ -89,6 +89,12 @@ impl Watch for Progress {
         }
         Ok(())
     }
+}
+
+/// Returns a progress bar of reading events. Their number is read only if it is shown.
+fn bar_of(scan: &Scan) -> ProgressBar {
+    let rows = if std::io::stderr().is_terminal() { scan.rows() } else { 0 };
+    bar(rows, "events")
 }
 
 /// Returns a progress bar on standard error, if that is a terminal. Dropping the bar removes it.

@@ -214,12 +214,13 @@ class Trace:
             _times(since, until),
         )
         # Wrong arguments are reported now, not when the events are read.
-        first = [self._native.events(*arguments)]
+        begun, missing = self._native.events(*arguments)
+        first = [begun]
 
         def stream() -> Any:
-            return first.pop() if first else self._native.events(*arguments)
+            return first.pop() if first else self._native.events(*arguments)[0]
 
-        return Events(stream, self._facts()["missing"])
+        return Events(stream, json.loads(missing))
 
     def _table(self, name: str) -> Table:
         notes, batch = self._native.table(name)

@@ -147,7 +147,7 @@ impl Directory {
         })
     }
 
-    /// Streams columns of selected events.
+    /// Streams columns of selected events. Also returns the numbers of missing events, as JSON.
     #[pyo3(signature = (columns, op, layer, path, pid, node, job, times))]
     #[allow(clippy::too_many_arguments, reason = "arguments of a function of Python")]
     fn events(
@@ -161,7 +161,7 @@ impl Directory {
         node: Vec<String>,
         job: Vec<String>,
         times: Times,
-    ) -> PyResult<Stream> {
+    ) -> PyResult<(Stream, String)> {
         let failure = Failure::default();
         let of_stream = failure.clone();
         reading(py, move |_| {
@@ -170,8 +170,9 @@ impl Directory {
             let reader = self.open()?;
             let batches = query.run(&reader, Signals::new(of_stream.clone()))?;
             let unread = reader.unread();
+            let missing = text(&stat::missing(&reader)?)?;
             let batches = Batches::new(batches, query.schema(), of_stream.clone());
-            Ok(Stream::new(Box::new(batches), of_stream, Box::new(move || notes(&unread))))
+            Ok((Stream::new(Box::new(batches), of_stream, Box::new(move || notes(&unread))), missing))
         })
     }
 

@@ -2,14 +2,14 @@
 
 use crate::Error;
 use arrow_array::RecordBatch;
-use miot_trace_store::{Reader, Select};
+use miot_trace_store::{Reader, Scan, Select};
 use std::ops::Range;
 
 /// Watches the reading of a trace: shows its progress, or ends it.
 pub trait Watch {
-    /// A scan begins, of at most this many rows of sealed parts.
-    fn begin(&self, rows: u64) {
-        let _ = rows;
+    /// A scan begins.
+    fn begin(&self, scan: &Scan) {
+        let _ = scan;
     }
 
     /// A batch of this many rows was read.
@@ -76,7 +76,7 @@ impl<'a> Input<'a> {
     ) -> Result<impl Iterator<Item = Result<RecordBatch, Error>> + use<'a>, Error> {
         let scan = self.reader.scan(&select.between(self.times.clone()))?;
         let watch = self.watch;
-        watch.begin(scan.rows());
+        watch.begin(&scan);
         Ok(scan.map(move |batch| {
             let batch = batch?;
             watch.read(batch.num_rows() as u64)?;

@@ -110,7 +110,7 @@ impl EventQuery {
             }
         }
         let scan = reader.scan(&Select::columns(&read).between(matcher.times()))?;
-        watch.begin(scan.rows());
+        watch.begin(&scan);
         Ok(EventBatches { scan, matcher, files, names, query: self.clone(), watch, ended: false })
     }
 }

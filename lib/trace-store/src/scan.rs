@@ -145,28 +145,26 @@ pub struct Scan {
     batches: Receiver<Result<RecordBatch, Error>>,
     /// The thread that sends the batches.
     thread: Option<JoinHandle<()>>,
-    rows: u64,
+    sealed: Vec<SealedEvents>,
 }
 
 impl Scan {
-    /// Maximum number of rows of the sealed parts, to show progress. Rows of live parts are not
-    /// included.
+    /// Reads the maximum number of rows of the sealed parts from their metadata, to show progress.
+    /// Rows of live parts and of unreadable parts are not included.
     #[must_use]
     pub fn rows(&self) -> u64 {
-        self.rows
+        self.sealed.iter().map(SealedEvents::rows).fold(0, u64::saturating_add)
     }
-}
 
-impl Scan {
     /// Merges the scans of several partitions. Another thread merges ahead of the caller.
     pub(crate) fn merged(
-        scans: Vec<Scan>,
+        mut scans: Vec<Scan>,
         until: Option<i64>,
         moved: &MovedFiles,
         select: &Select,
         layout: &Layout,
     ) -> Result<Scan, Error> {
-        let rows = scans.iter().map(Scan::rows).sum();
+        let sealed = scans.iter_mut().flat_map(|scan| std::mem::take(&mut scan.sealed)).collect();
         let (root, moved, is_merged) = (layout.root().to_owned(), moved.clone(), select.is_merged);
         let failed = |source| Error::Io { action: "read events of", path: layout.root().to_owned(), source };
         let schema = select.schema().map_err(|error| failed(std::io::Error::other(error)))?;
@@ -193,7 +191,7 @@ impl Scan {
             }
         };
         let thread = thread::Builder::new().name("miot-merge".into()).spawn(merge).map_err(failed)?;
-        Ok(Scan { batches, thread: Some(thread), rows })
+        Ok(Scan { batches, thread: Some(thread), sealed })
     }
 }
 
@@ -210,6 +208,34 @@ impl Iterator for Scan {
             std::panic::resume_unwind(panic);
         }
         next
+    }
+}
+
+/// The selected events of the sealed parts of a trace.
+#[derive(Debug)]
+struct SealedEvents {
+    layout: Layout,
+    parts: Vec<u64>,
+    select: Select,
+}
+
+impl SealedEvents {
+    fn rows(&self) -> u64 {
+        self.rows_by_part().filter_map(Result::ok).fold(0, u64::saturating_add)
+    }
+
+    /// Returns an error if a part cannot be read, before any event is read. Parts that retention has
+    /// removed are counted when they are read.
+    fn check(&self) -> Result<(), Error> {
+        match self.rows_by_part().find_map(|rows| rows.err().filter(|error| !error.is_not_found())) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    fn rows_by_part(&self) -> impl Iterator<Item = Result<u64, Error>> + '_ {
+        let file = |part: &u64| self.layout.sealed(Table::Events, *part);
+        self.parts.iter().map(move |part| parquet_file::rows(&file(part), |group| self.select.wants(group)))
     }
 }
 
@@ -256,15 +282,11 @@ pub(crate) fn start(
     };
     let read = move || scan.read(parts);
     let thread = thread::Builder::new().name("miot-scan".into()).spawn(read).map_err(failed)?;
-    let mut rows = 0_u64;
-    for part in sealed {
-        match parquet_file::rows(&layout.sealed(Table::Events, part), |group| select.wants(group)) {
-            // The thread counts or logs it.
-            Err(error) if error.is_not_found() || on_damage.unread_log().is_some() => {}
-            found => rows = found?.saturating_add(rows),
-        }
+    let sealed = SealedEvents { layout: layout.clone(), parts: sealed, select: select.clone() };
+    if on_damage.unread_log().is_none() {
+        sealed.check()?;
     }
-    Ok(Scan { batches, thread: Some(thread), rows })
+    Ok(Scan { batches, thread: Some(thread), sealed: vec![sealed] })
 }
 
 /// The thread that reads and decodes.

@@ -29,14 +29,14 @@ const LEAST_SILENT_AFTER: Duration = Duration::from_secs(4);
 /// the clocks of so many nodes are known to.
 const COLLECT: Duration = Duration::from_millis(1);
 
-/// A server of this process has [`Pace::Crowded`].
-static IS_CROWDED: AtomicBool = AtomicBool::new(false);
+/// The server of this process has at least [`MANY_NODES`].
+static HAS_MANY_NODES: AtomicBool = AtomicBool::new(false);
 
-/// Waits for a millisecond if a server of this process has thousands of nodes. A program calls this
-/// before its thread for connections waits for messages: waking for each message costs more than
-/// the message.
+/// Waits for a millisecond if the server of this process has thousands of nodes. A program calls
+/// this before its thread for connections waits for messages: waking for each message costs more
+/// than the message.
 pub fn collect_messages() {
-    if IS_CROWDED.load(Relaxed) {
+    if HAS_MANY_NODES.load(Relaxed) {
         std::thread::sleep(COLLECT);
     }
 }
@@ -113,11 +113,15 @@ impl ClusterPace {
     }
 
     fn update(&self) {
+        HAS_MANY_NODES.store(self.has_many_nodes(), Relaxed);
         self.pace.send_if_modified(|now| {
             let wanted = self.wanted();
-            IS_CROWDED.store(wanted == Pace::Crowded, Relaxed);
             std::mem::replace(now, wanted) != wanted
         });
+    }
+
+    fn has_many_nodes(&self) -> bool {
+        self.pace.receiver_count() >= MANY_NODES
     }
 
     fn wanted(&self) -> Pace {
@@ -126,13 +130,34 @@ impl ClusterPace {
         } else if !self.is_busy.load(Relaxed) {
             Pace::Idle
         } else {
-            let (is_followed, are_many) =
-                (self.followers.load(Relaxed) > 0, self.pace.receiver_count() >= MANY_NODES);
-            match (is_followed, are_many) {
+            match (self.followers.load(Relaxed) > 0, self.has_many_nodes()) {
                 (true, false) => Pace::Live,
                 (false, true) => Pace::Crowded,
                 (true, true) | (false, false) => Pace::Unfollowed,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::config::Config;
+
+    #[test]
+    fn thousands_of_nodes_are_collected_and_send_rarely() {
+        let pace = ClusterPace::new(Tuning::new(Config::default()));
+        let mut nodes: Vec<_> = (1..MANY_NODES).map(|_| pace.watch()).collect();
+        let now = |pace: &ClusterPace| {
+            pace.update();
+            (*pace.pace.borrow(), HAS_MANY_NODES.load(Relaxed))
+        };
+        assert_eq!(now(&pace), (Pace::Unfollowed, false));
+        nodes.push(pace.watch());
+        assert_eq!(now(&pace), (Pace::Crowded, true));
+        let follower = pace.follow();
+        assert_eq!(now(&pace), (Pace::Unfollowed, true));
+        drop((follower, nodes));
+        assert_eq!(now(&pace), (Pace::Unfollowed, false));
     }
 }

@@ -21,8 +21,9 @@ impl Node {
         let settings = format!(
             "dir = {lanes:?}\nnode = {name:?}\nservers = {servers:?}\nhttp = \"off\"\nwhen_full = \"drop-newest\"\nstop = \"60s\"\n"
         );
-        let node = Node { child: Some(daemons::spawn("log-client", dir, &settings)?), dir: lanes.into() };
         let page = lanes.join(miot_proto::control::FILE);
+        ensure!(!page.exists(), "{page:?} is of an earlier log-client");
+        let node = Node { child: Some(daemons::spawn("log-client", dir, &settings)?), dir: lanes.into() };
         daemons::wait_until("log-client", dir, || page.exists())?;
         Ok(node)
     }

@@ -145,9 +145,10 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     println!("{:>6} {:>9} {:>8} {:>11} {:>11}", "part", "events", "MiB", "in store, s", "in table, s");
     let mut loads = Vec::new();
     for load in Load::all(bench) {
-        let dir = bench.disk.path().join("site");
-        let parts = Site::start(&dir, &bench.memory.path().join("site"), &programs, &load)?.measure(&load)?;
+        let (dir, lanes) = (bench.disk.path().join("site"), bench.memory.path().join("site"));
+        let parts = Site::start(&dir, &lanes, &programs, &load)?.measure(&load)?;
         std::fs::remove_dir_all(&dir)?;
+        std::fs::remove_dir_all(&lanes)?;
         println!("{}", load.what);
         for part in &parts {
             let figure = |key: &str, decimals| number(&part[key], decimals);

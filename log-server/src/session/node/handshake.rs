@@ -88,13 +88,12 @@ where
         readable_at: None,
         clock: ClockSync::new(NodeClock::new(&connected.corrections, connected.reached), ping_sent),
         minor: version.minor,
-        pace,
         held: Vec::new(),
         held_bytes: 0,
         warned: false,
         future_events: 0,
     };
-    let result = session.run(&mut frames, shutdown.stop, &mut writing).await;
+    let result = session.run(&mut frames, shutdown.stop, pace, &mut writing).await;
     session.finish(&result);
     let patience = match result {
         Ok(ReadEnd::Stopping) => DEAD_AFTER,

@@ -35,11 +35,12 @@ use miot_proto::batch::Columns;
 use miot_proto::control::MAX_EXCEPTIONS;
 use miot_proto::status::{MAX_IN_FLIGHT, MAX_REPORT, NodeReport};
 use miot_proto::wire::{CROWDED_SINCE_MINOR, MAX_FRAME, Message, Pace, SetMember};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::io::AsyncRead;
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Regular end of reading.
 enum ReadEnd {
@@ -50,13 +51,22 @@ enum ReadEnd {
 }
 
 /// Waits for a change of the pace; forever if there is none.
-async fn pace_change(pace: &mut Option<watch::Receiver<Pace>>) -> Pace {
-    if let Some(pace) = pace
-        && pace.changed().await.is_ok()
+async fn next_pace(mut pace: Option<watch::Receiver<Pace>>) -> (Pace, Option<watch::Receiver<Pace>>) {
+    if let Some(receiver) = &mut pace
+        && receiver.changed().await.is_ok()
     {
-        return *pace.borrow_and_update();
+        let new = *receiver.borrow_and_update();
+        return (new, pace);
     }
     std::future::pending().await
+}
+
+/// Sets a timer to this time, unless it ends earlier: whoever waits for it finds that, and sets it
+/// again. Times move with each message, and each move would touch the timers of other sessions.
+fn set_at_latest(timer: Pin<&mut Sleep>, time: Instant) {
+    if time < timer.deadline() || timer.is_elapsed() {
+        timer.reset(time);
+    }
 }
 
 struct Session {
@@ -74,8 +84,6 @@ struct Session {
     clock: ClockSync,
     /// Minor version of the node.
     minor: u16,
-    /// `None` for a node that does not understand it.
-    pace: Option<watch::Receiver<Pace>>,
     /// Messages that arrived before the clock was known.
     held: Vec<DecodedMessage>,
     held_bytes: usize,
@@ -93,24 +101,36 @@ struct DecodedMessage {
 }
 
 impl Session {
-    /// Reads messages until the connection or the server ends.
+    /// Reads messages until the connection or the server ends. `pace` is `None` for a node that does
+    /// not understand it.
     async fn run<R: AsyncRead + Unpin>(
         &mut self,
         frames: &mut Frames<R>,
         mut stop: watch::Receiver<bool>,
+        pace: Option<watch::Receiver<Pace>>,
         writing: &mut WriterTask,
     ) -> Result<ReadEnd, SessionEnd> {
         self.ping();
         let (mut draining, mut heard) = (None, Instant::now());
+        // These wait as long as the session: a new one for each message would cost as much as the
+        // message.
+        let mut stopping = pin!(async move {
+            let _ = stop.wait_for(|stop| *stop).await;
+        });
+        let mut pace_change = pin!(next_pace(pace));
+        let mut clock_timer = pin!(sleep_until(self.clock.due));
+        let mut quiet_timer = pin!(sleep_until(heard + DEAD_AFTER));
         loop {
             // Only whole messages of the node count, not questions of the server.
             let quiet = heard + if draining.is_some() { QUIET } else { DEAD_AFTER };
             let until = draining.map_or(quiet, |end: Instant| end.min(quiet));
+            set_at_latest(clock_timer.as_mut(), self.clock.due);
+            set_at_latest(quiet_timer.as_mut(), until);
             let (shared, memory) = (Arc::clone(&self.shared), Arc::clone(self.permit.memory()));
             let (flow, readable_at) = (Arc::clone(&self.flow), self.readable_at);
             let next = async {
                 if let Some(at) = readable_at {
-                    tokio::time::sleep_until(at).await;
+                    sleep_until(at).await;
                 }
                 shared.queue.below_limit().await;
                 frames.next(MAX_FRAME, &memory, &flow).await
@@ -119,24 +139,28 @@ impl Session {
                 biased;
                 // The store has sent its final message to this node.
                 _ = &mut *writing => return Err(SessionEnd::Closed),
-                _ = stop.wait_for(|stop| *stop), if draining.is_none() => {
+                () = &mut stopping, if draining.is_none() => {
                     heard = Instant::now();
                     draining = Some(heard + DRAIN);
                     continue;
                 }
-                () = tokio::time::sleep_until(self.clock.due) => {
-                    self.clock_due()?;
+                () = &mut clock_timer => {
+                    if Instant::now() >= self.clock.due {
+                        self.clock_due()?;
+                    }
                     continue;
                 }
-                pace = pace_change(&mut self.pace) => {
-                    self.pace_changed(pace)?;
+                (new, receiver) = &mut pace_change => {
+                    pace_change.set(next_pace(receiver));
+                    self.pace_changed(new)?;
                     continue;
                 }
                 message = next => match message? {
                     Some(message) => message,
                     None => return Ok(ReadEnd::Closed),
                 },
-                () = tokio::time::sleep_until(until) => match draining {
+                () = &mut quiet_timer => match draining {
+                    _ if Instant::now() < until => continue,
                     Some(_) => return Ok(ReadEnd::Stopping),
                     // A node that is not read is not silent.
                     None if self.is_waiting() => {

@@ -224,8 +224,8 @@ impl SealedEvents {
         self.rows_by_part().filter_map(Result::ok).fold(0, u64::saturating_add)
     }
 
-    /// Returns an error if a part cannot be read, before any event is read. Parts that retention has
-    /// removed are counted when they are read.
+    /// Returns an error if a part cannot be read, before any event is read. Parts that retention
+    /// has removed are counted when they are read.
     fn check(&self) -> Result<(), Error> {
         match self.rows_by_part().find_map(|rows| rows.err().filter(|error| !error.is_not_found())) {
             Some(error) => Err(error),

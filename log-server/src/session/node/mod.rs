@@ -61,7 +61,7 @@ async fn next_pace(mut pace: Option<watch::Receiver<Pace>>) -> (Pace, Option<wat
     std::future::pending().await
 }
 
-/// Sets a timer to this time, unless it ends earlier: whoever waits for it finds that, and sets it
+/// Sets a timer to this time, unless it ends earlier: its owner checks the time then, and sets it
 /// again. Times move with each message, and each move would touch the timers of other sessions.
 fn set_at_latest(timer: Pin<&mut Sleep>, time: Instant) {
     if time < timer.deadline() || timer.is_elapsed() {
@@ -101,8 +101,8 @@ struct DecodedMessage {
 }
 
 impl Session {
-    /// Reads messages until the connection or the server ends. `pace` is `None` for a node that does
-    /// not understand it.
+    /// Reads messages until the connection or the server ends. `pace` is `None` for a node that
+    /// does not understand it.
     async fn run<R: AsyncRead + Unpin>(
         &mut self,
         frames: &mut Frames<R>,

@@ -98,7 +98,7 @@ if [[ " $* " = *" --sdist-build "* ]]; then
     mkdir "$scratch/sdist"
     CARGO_TARGET_DIR=$scratch/sdist/target pip wheel "$sdist" --no-deps --wheel-dir "$scratch/sdist" --quiet
     "$python" -m venv "$scratch/venv2"
-    "$scratch/venv2/bin/pip" install --quiet --disable-pip-version-check "$scratch"/sdist/*.whl pyarrow pytest
+    "$scratch/venv2/bin/pip" install --quiet --disable-pip-version-check "$scratch"/sdist/*.whl pyarrow pandas pytest
     "$scratch/venv2/bin/python" -m pytest -q "$scratch/tests/test_events.py" -p no:cacheprovider
 fi
 

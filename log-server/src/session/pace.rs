@@ -25,8 +25,8 @@ const QUIET_SECONDS: u32 = 2;
 /// An idle node sends about one watermark per second. It must not be taken for silent.
 const LEAST_SILENT_AFTER: Duration = Duration::from_secs(4);
 
-/// Pause of [`collect_messages`]: enough for the messages of ten of 10 000 nodes, and not more than
-/// the clocks of so many nodes are known to.
+/// Pause of [`collect_messages`]: enough for the messages of ten of 10 000 nodes. It adds as much,
+/// at most, to the round trips that measure clocks.
 const COLLECT: Duration = Duration::from_millis(1);
 
 /// The server of this process has at least [`MANY_NODES`].

@@ -10,7 +10,7 @@ use crate::apps::{available, quiet};
 use crate::daemons::{self, Daemons};
 use crate::played::{Recorded, recorded_in};
 use crate::report::{interval, number};
-use crate::stats::{Summary, median_with_interval};
+use crate::stats::{Repeat, Summary, median_with_interval};
 use crate::{Bench, pipeline, worker};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -49,11 +49,12 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         let apps =
             dirs.map(|dir| programs::fio(bench, "GlusterFS", dir).into_iter().find(|app| app.what == what));
         let [Some(plain), Some(dormant), Some(recording)] = apps else { continue };
-        results.push(compare(&[plain, dormant, recording], &daemons)?);
+        let repeat = programs::repeat(bench, 1.0, 35);
+        results.push(compare(&[plain, dormant, recording], &repeat, &daemons)?);
     }
     let storm = worker::compile("storm", dir, &[])?;
     let apps = dirs.map(|dir| storms(bench, &storm, dir));
-    results.push(compare(&apps, &daemons)?);
+    results.push(compare(&apps, &apps[0].repeat, &daemons)?);
     drop::<[Mount; 2]>(mounts);
     drop(gluster);
     let trace = daemons.trace().to_path_buf();
@@ -95,7 +96,7 @@ fn storms(bench: &Bench, program: &Path, dir: &Path) -> App {
     }
 }
 
-fn compare(apps: &[App; 3], daemons: &Daemons) -> Result<Value> {
+fn compare(apps: &[App; 3], repeat: &Repeat, daemons: &Daemons) -> Result<Value> {
     let before = daemons.records()?;
     let mut took = [const { Vec::<Took>::new() }; 3];
     let percent = |own: &[Took], plain: &[Took]| {
@@ -105,7 +106,7 @@ fn compare(apps: &[App; 3], daemons: &Daemons) -> Result<Value> {
     let started = Instant::now();
     for round in 0.. {
         let recording = percent(&took[2], &took[0]);
-        if round > 1 && apps[0].repeat.is_enough(round - 1, started.elapsed(), &[recording]) {
+        if round > 1 && repeat.is_enough(round - 1, started.elapsed(), &[recording]) {
             break;
         }
         let mut order = [0, 1, 2];

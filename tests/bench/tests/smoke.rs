@@ -267,8 +267,8 @@ fn apps(results: &Value) {
         return;
     }
     let rows = rows(&results["programs"], &["/wall/0/median", "/wall/1/median", "/recorded/records"]);
-    let is_direct = |row: &Value| row["what"].as_str().is_some_and(|what| what.contains("direct"));
-    assert!(rows.iter().all(|row| row["sliced"] == is_direct(row)), "{rows:#?}");
+    let is_fio = |row: &Value| row["what"].as_str().is_some_and(|what| what.starts_with("fio"));
+    assert!(rows.iter().all(|row| row["sliced"] == is_fio(row)), "{rows:#?}");
     let with = |server: &str| rows.iter().filter(|row| row["server"] == server).count();
     assert!(with("everything on the node") > 0);
     // Groups of processes need root and the cpu controller.

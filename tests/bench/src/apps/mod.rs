@@ -5,8 +5,8 @@
 //! runs twice per round: with the log-server in a cgroup that gets almost no time meanwhile, as if
 //! it ran on another machine, and with everything on the node. The overhead is the median over the
 //! rounds of the ratio to the plain run of the same round, with its 95 % interval. Rounds end when
-//! the interval is narrow or their time is used up. Direct requests of fio are measured in
-//! [slices] instead of whole runs.
+//! the interval is narrow or their time is used up. fio is measured in [slices] instead of whole
+//! runs.
 
 pub(crate) mod mounts;
 pub(crate) mod programs;

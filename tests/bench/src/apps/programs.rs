@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct App {
     pub(crate) what: String,
     pub(crate) place: &'static str,
-    /// Number of runs of each variant. An additional one first lays out files and warms caches. Not
-    /// used for programs that are measured in slices.
+    /// Number of runs of each variant. An additional one first lays out files and warms caches. For
+    /// programs that are measured in slices, the number of rounds.
     pub(crate) repeat: Repeat,
     /// The figure whose interval must be narrow.
     pub(crate) judged: Judged,
@@ -30,7 +30,7 @@ pub(crate) struct App {
 impl App {
     /// Returns whether the program is measured in slices of its time instead of whole runs.
     pub(crate) fn is_sliced(&self) -> bool {
-        self.judged == Judged::Percent && matches!(self.measure, Measure::Fio { .. })
+        matches!(self.measure, Measure::Fio { .. })
     }
 
     /// Fails unless the recorded runs have made their requests, each of which is recorded or
@@ -82,6 +82,17 @@ pub(crate) fn repeat(bench: &Bench, half_width: f64, seconds: u64) -> Repeat {
         most: bench.pick(60, 5, 1),
         half_width,
         time: Duration::from_secs(bench.pick(seconds, seconds / 10, 0)),
+    }
+}
+
+/// Returns rounds of slices that end when the interval is this narrow. `seconds` limits those of a
+/// full run.
+fn rounds(bench: &Bench, half_width: f64, seconds: u64) -> Repeat {
+    Repeat {
+        least: bench.pick(2, 1, 1),
+        most: bench.pick(60, 5, 1),
+        half_width,
+        time: Duration::from_secs(bench.pick(seconds, 8, 0)),
     }
 }
 
@@ -205,8 +216,8 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
             what: label.into(),
             place,
             repeat: match judged {
-                Judged::TimesFloor => repeat(bench, 0.1, 30),
-                Judged::Percent => repeat(bench, 1.0, 35),
+                Judged::TimesFloor => rounds(bench, 0.1, 100),
+                Judged::Percent => rounds(bench, 0.6, 200),
             },
             judged,
             command: Box::new(command),

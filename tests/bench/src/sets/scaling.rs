@@ -1,4 +1,6 @@
 //! Events per second of one, two and four log-servers with the same quota of the processors.
+//!
+//! The three sets run at the same time, so that a slow phase of the machine affects all of them.
 
 use super::{MOST, Set, check};
 use crate::Bench;
@@ -7,12 +9,13 @@ use crate::fleet::{Fleet, Plan};
 use crate::pattern::Pattern;
 use crate::share::{Periods, Quota, Share};
 use crate::stats::{Summary, median_with_interval};
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Quota of a log-server: four of them and the nodes use less than half of two processors, so that
-/// they seldom share a core.
+/// Quota of a log-server: the seven of all sets use less than half of two processors, so that they
+/// seldom share a core.
 const QUOTA: Quota = Quota(10_000);
 /// Log-servers of a set, and nodes of each log-server.
 const SETS: [usize; 3] = [1, 2, MOST];
@@ -48,68 +51,98 @@ pub(super) fn run(bench: &Bench) -> Result<Value> {
         "{:12} {:>9} {:>11} {:>11} {:>10} {:>10} {:>9} {:>10}",
         "log-servers", "events", "durable/s", "sealed/s", "server ns", "player ns", "player %", "throttled %"
     );
+    let plans = SETS.map(|servers| {
+        let (nodes, batches) = (NODES * servers as u64, events / NODES / ROWS);
+        Plan { pattern: Pattern::Mixed, nodes, streams: 1, rows: ROWS, batches }
+    });
+    let dir = bench.disk.path().join("scaling");
     let mut runs = Vec::new();
-    for round in 0..bench.pick(7, 3, 1) {
-        let mut sets = SETS;
-        if round % 2 == 1 {
-            sets.reverse();
+    for round in 0..bench.pick(20, 5, 1) {
+        let fleets = plans.map(Fleet::build);
+        // All are started before the first one gets events.
+        let Some(sets) = SETS
+            .iter()
+            .map(|servers| Limited::start(&dir.join(servers.to_string()), *servers))
+            .collect::<Result<Option<Vec<Limited>>>>()?
+        else {
+            return Ok(json!({ "skipped": "no cgroup with the cpu controller" }));
+        };
+        let traces: Vec<Vec<PathBuf>> = sets.iter().map(|limited| limited.set.traces()).collect();
+        let measured = std::thread::scope(|scope| {
+            let measuring: Vec<_> = sets
+                .into_iter()
+                .zip(&fleets)
+                .zip(plans)
+                .map(|((set, fleet), plan)| scope.spawn(move || set.measure(fleet, plan, round)))
+                .collect();
+            let ended = measuring.into_iter().map(|thread| match thread.join() {
+                Ok(ended) => ended,
+                Err(_) => bail!("the thread that measures a set has failed"),
+            });
+            ended.collect::<Result<Vec<Run>>>()
+        })?;
+        for ((run, traces), plan) in measured.iter().zip(traces).zip(plans) {
+            check(&traces, plan)?;
+            run.print();
+            if !bench.is_smoke() {
+                run.prove()?;
+            }
         }
-        for servers in sets {
-            let batches = events / NODES / ROWS;
-            let nodes = NODES * servers as u64;
-            let plan = Plan { pattern: Pattern::Mixed, nodes, streams: 1, rows: ROWS, batches };
-            let Some(run) = measure(bench, plan, servers, round)? else {
-                return Ok(json!({ "skipped": "no cgroup with the cpu controller" }));
-            };
-            runs.push(run);
-        }
+        runs.extend(measured);
+        std::fs::remove_dir_all(&dir)?;
     }
     Ok(json!({ "quota": QUOTA.share(), "sets": SETS.map(|servers| row(&runs, servers)) }))
 }
 
-/// Runs one set. Returns `None` if no cgroup can be created.
-fn measure(bench: &Bench, plan: Plan, servers: usize, round: usize) -> Result<Option<Run>> {
-    let fleet = Fleet::build(plan);
-    let dir = bench.disk.path().join("scaling");
-    // Declared before the log-servers, so that they are removed after their end.
-    let mut groups = Vec::new();
-    let set = Set::start(&dir, servers)?;
-    for server in &set.servers {
-        let Some(group) = available("a cgroup of a log-server", Share::around(server.pid())) else {
-            return Ok(None);
-        };
-        group.set_quota(Some(QUOTA))?;
-        groups.push(group);
+/// Running log-servers, each in a group with the quota.
+struct Limited {
+    set: Set,
+    // Behind the log-servers, so that they are removed after their end.
+    groups: Vec<Share>,
+}
+
+impl Limited {
+    /// Returns `None` if no group can be created.
+    fn start(dir: &Path, servers: usize) -> Result<Option<Limited>> {
+        let mut limited = Limited { set: Set::start(dir, servers)?, groups: Vec::new() };
+        for server in &limited.set.servers {
+            let Some(group) = available("a cgroup of a log-server", Share::around(server.pid())) else {
+                return Ok(None);
+            };
+            group.set_quota(Some(QUOTA))?;
+            limited.groups.push(group);
+        }
+        Ok(Some(limited))
     }
-    let before = groups.iter().map(Share::throttled).collect::<Result<Vec<Periods>>>()?;
-    let (traces, started) = (set.traces(), Instant::now());
-    let mut throttled = 1.0_f64;
-    let shipped = fleet.ship_to_set(&set.addresses(), |server| {
-        throttled = throttled.min(groups[server].throttled()?.throttled_since(before[server]));
-        Ok(())
-    })?;
-    let used = set.stop()?;
-    let sealed = started.elapsed().as_secs_f64();
-    check(&traces, plan)?;
-    std::fs::remove_dir_all(&dir)?;
-    let (events, wall) = (plan.events(), shipped.wall.as_secs_f64());
-    let per_event = |seconds: f64| seconds * 1e9 / events as f64;
-    let run = Run {
-        servers,
-        round,
-        events,
-        durable_per_s: events as f64 / wall,
-        sealed_per_s: events as f64 / sealed,
-        server_ns: per_event(used.iter().map(|usage| usage.cpu).sum()),
-        player_ns: per_event(shipped.cpu),
-        player_share: shipped.cpu / wall,
-        throttled,
-    };
-    run.print();
-    if !bench.is_smoke() {
-        run.prove()?;
+
+    /// Sends the events of the nodes, and stops the log-servers.
+    fn measure(self, fleet: &Fleet, plan: Plan, round: usize) -> Result<Run> {
+        // The groups are dropped last.
+        let Limited { groups, set } = self;
+        let servers = groups.len();
+        let before = groups.iter().map(Share::throttled).collect::<Result<Vec<Periods>>>()?;
+        let started = Instant::now();
+        let mut throttled = 1.0_f64;
+        let shipped = fleet.ship_to_set(&set.addresses(), |server| {
+            throttled = throttled.min(groups[server].throttled()?.throttled_since(before[server]));
+            Ok(())
+        })?;
+        let used = set.stop()?;
+        let sealed = started.elapsed().as_secs_f64();
+        let (events, wall) = (plan.events(), shipped.wall.as_secs_f64());
+        let per_event = |seconds: f64| seconds * 1e9 / events as f64;
+        Ok(Run {
+            servers,
+            round,
+            events,
+            durable_per_s: events as f64 / wall,
+            sealed_per_s: events as f64 / sealed,
+            server_ns: per_event(used.iter().map(|usage| usage.cpu).sum()),
+            player_ns: per_event(shipped.cpu),
+            player_share: shipped.cpu / wall,
+            throttled,
+        })
     }
-    Ok(Some(run))
 }
 
 impl Run {

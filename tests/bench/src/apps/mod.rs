@@ -135,7 +135,7 @@ const CPU: Figure = |runs| &runs.cpu;
 impl Runs {
     fn new(ways: Vec<Way>) -> Runs {
         let none = vec![Vec::new(); ways.len()];
-        let made = Made { runs: 0, requests: 0, more: None };
+        let made = Made { runs: 0, requests: 0, more: None, left_out: 0 };
         Runs { ways, wall: none.clone(), cpu: none, made, daemons_percent: None }
     }
 

@@ -16,7 +16,8 @@ pub(super) const SLICE: Duration = Duration::from_millis(50);
 /// Begin of a slice whose requests are not counted: the caches are cold, and requests that were in
 /// flight at the last stop complete.
 const SETTLE: Duration = Duration::from_millis(10);
-/// Maximum time from the start of a process until it has opened its file.
+/// Maximum time from the start of a process until it has opened its file, and from its signal until
+/// it has ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A process of fio in a process group of its own, killed when dropped.
@@ -178,9 +179,9 @@ impl Job {
         self.signal(libc::SIGCONT)
     }
 
-    /// Waits for a process that ends, and counts its requests.
-    pub(super) fn finished(mut self) -> Result<Ended> {
-        let reported = self.report()?;
+    /// Waits for a process that ends, and counts its requests. Returns `None` if it does not end.
+    pub(super) fn finished(mut self) -> Result<Option<Ended>> {
+        let Some(reported) = self.report()? else { return Ok(None) };
         let slices = std::mem::take(&mut self.slices);
         let (ns_per_request, in_slices) = match &self.log {
             Some(log) => {
@@ -196,17 +197,23 @@ impl Job {
             }
             None => by_calls(reported, &slices)?,
         };
-        Ok(Ended { way: self.way, ns_per_request, requests: reported, in_slices })
+        Ok(Some(Ended { way: self.way, ns_per_request, requests: reported, in_slices }))
     }
 
-    /// Waits for the process, and returns the number of requests in its report.
-    fn report(&mut self) -> Result<u64> {
+    /// Waits for the process, and returns the number of requests in its report. Returns `None` if it
+    /// does not end, and kills it.
+    fn report(&mut self) -> Result<Option<u64>> {
         /// Exit status of fio after a signal that ends it.
         const SIGNALED: i32 = 128 << 8;
+        // Its report is smaller than a pipe, so that it ends before anybody reads.
+        let usage = process::wait(&mut self.child, PATIENCE);
+        if usage.status == libc::SIGKILL {
+            eprintln!("this was fio with a hook: {}", matches!(self.way, Way::Hook(_)));
+            return Ok(None);
+        }
         let (mut text, mut errors) = (String::new(), String::new());
         self.out.read_to_string(&mut text)?;
         self.errors.read_to_string(&mut errors)?;
-        let usage = process::wait(&mut self.child, Duration::from_secs(60));
         ensure!(
             usage.success || usage.status == SIGNALED,
             "fio failed, status {:#x}: {text} {errors}",
@@ -215,7 +222,7 @@ impl Job {
         let report: Value = serde_json::from_str(&text[text.find('{').context("fio printed no JSON")?..])?;
         let job = &report["jobs"][0];
         ensure!(job["error"] == 0, "fio reports the error {}: {errors}", job["error"]);
-        Ok(["read", "write"].iter().filter_map(|of| job[of]["total_ios"].as_u64()).sum())
+        Ok(Some(["read", "write"].iter().filter_map(|of| job[of]["total_ios"].as_u64()).sum()))
     }
 }
 

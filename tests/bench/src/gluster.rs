@@ -125,7 +125,7 @@ fn compare(apps: &[App; 3], repeat: &Repeat, daemons: &Daemons) -> Result<Value>
         }
     }
     let runs = took[2].len() as u64 + 1;
-    let made = Made { runs, requests: runs * apps[2].requests, more: None, left_out: 0 };
+    let made = Made { runs, requests: runs * apps[2].requests, more: None };
     let recorded = apps[2].expect_recorded(daemons.records()? - before, made)?;
     let walls: Vec<_> =
         took.iter().map(|runs| Summary::of(runs.iter().map(|run| run.wall).collect())).collect();

@@ -116,9 +116,9 @@ fn wrapper(bench: &Bench) -> Result<PathBuf> {
 /// Figures of a program, of each variant.
 struct Runs {
     ways: Vec<Way>,
-    /// Wall time of each run, or of a request in each slice.
+    /// Wall time of each run, or of a request in each round of slices.
     wall: Vec<Vec<f64>>,
-    /// CPU time of each run, or of a request of each process.
+    /// CPU time of each run, or of a request in each round of slices.
     cpu: Vec<Vec<f64>>,
     /// What the variants with the hook have done.
     made: Made,
@@ -135,7 +135,7 @@ const CPU: Figure = |runs| &runs.cpu;
 impl Runs {
     fn new(ways: Vec<Way>) -> Runs {
         let none = vec![Vec::new(); ways.len()];
-        let made = Made { runs: 0, requests: 0, more: None, left_out: 0 };
+        let made = Made { runs: 0, requests: 0, more: None };
         Runs { ways, wall: none.clone(), cpu: none, made, daemons_percent: None }
     }
 
@@ -334,11 +334,7 @@ pub(crate) fn table(results: &Value) -> String {
             word("what"),
             word("place"),
             if row["server"] == APART { "apart" } else { "on the node" },
-            format_args!(
-                "{}{}",
-                row["wall_percent"]["repetitions"],
-                if row["sliced"] == true { " slices" } else { "" }
-            ),
+            row["wall_percent"]["repetitions"],
             number(&row["wall"][0]["median"], 0),
             word("unit"),
             number(&row["wall_percent"]["median"], 2),

@@ -6,7 +6,6 @@ use crate::process;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::io::Read as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,10 +19,12 @@ const SETTLE: Duration = Duration::from_millis(10);
 /// it has ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A process of fio in a process group of its own, killed when dropped.
+/// fio and its child, which makes the requests. Both are killed when dropped.
 pub(super) struct Job {
     way: Way,
     child: Child,
+    /// Process that makes the requests, a child of the first one. 0 until it is known.
+    worker: u32,
     out: ChildStdout,
     errors: ChildStderr,
     /// The file that it reads or writes.
@@ -80,7 +81,7 @@ impl Job {
         let mut command = site.command(app, way, Length::Sliced);
         let file = command.get_args().find_map(|word| word.to_str()?.strip_prefix("--filename="));
         let file = file.map(PathBuf::from).context("fio without a file")?;
-        command.arg("--disk_util=0").process_group(0);
+        command.arg("--disk_util=0");
         let mut log = None;
         if app.judged == Judged::Percent {
             let folder = site.bench.disk.path().join("fio-logs");
@@ -102,38 +103,46 @@ impl Job {
         let (Some(out), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
             anyhow::bail!("fio without a pipe")
         };
-        Ok(Job { way, child, out, errors, file, log, slices: Vec::new() })
+        Ok(Job { way, child, worker: 0, out, errors, file, log, slices: Vec::new() })
     }
 
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+    /// Process that makes the requests.
+    pub(super) fn worker(&self) -> u32 {
+        self.worker
     }
 
     pub(super) fn way(&self) -> Way {
         self.way
     }
 
-    /// Waits until the process has opened its file.
-    pub(super) fn wait_for_file(&self) -> Result<()> {
+    /// Waits until a process has opened its file.
+    pub(super) fn wait_for_file(&mut self) -> Result<()> {
         let patience = Instant::now() + PATIENCE;
-        let open = format!("/proc/{}/fd", self.child.id());
-        let has_opened = || {
-            let files = std::fs::read_dir(&open).into_iter().flatten().flatten();
+        let has_opened = |pid: &u32| {
+            let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
             files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file == self.file)
         };
-        while !has_opened() {
+        let first = self.child.id();
+        self.worker = loop {
+            let children = std::fs::read_to_string(format!("/proc/{first}/task/{first}/children"))?;
+            let worker = children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(has_opened);
+            if let Some(worker) = worker {
+                break worker;
+            }
             ensure!(Instant::now() < patience, "fio does not open {}", self.file.display());
             std::thread::sleep(Duration::from_millis(5));
-        }
+        };
         Ok(())
     }
 
-    /// Sends a signal to the group.
+    /// Sends a signal to both processes.
     fn signal(&self, signal: libc::c_int) -> Result<()> {
-        let group = libc::pid_t::try_from(self.child.id())?;
-        // SAFETY: a child that was not waited for, so that its group is still its own.
-        let answer = unsafe { libc::kill(-group, signal) };
-        ensure!(answer == 0, "signal {signal} to fio: {}", std::io::Error::last_os_error());
+        for pid in [self.child.id(), self.worker] {
+            // SAFETY: a child that was not waited for, and its child, for which it has not waited
+            // while both are stopped.
+            let answer = unsafe { libc::kill(libc::pid_t::try_from(pid)?, signal) };
+            ensure!(answer == 0, "signal {signal} to fio: {}", std::io::Error::last_os_error());
+        }
         Ok(())
     }
 
@@ -163,9 +172,9 @@ impl Job {
         Ok(())
     }
 
-    /// Returns the number of reading and writing calls of all its threads, by the kernel's count.
+    /// Returns the number of reading and writing calls of the worker, by the kernel's count.
     fn calls(&self) -> Result<u64> {
-        let path = format!("/proc/{}/io", self.pid());
+        let path = format!("/proc/{}/io", self.worker);
         let text = std::fs::read_to_string(&path).context(path)?;
         let number = |line: &str| line.strip_prefix("syscr: ").or(line.strip_prefix("syscw: "))?.parse().ok();
         let counts: Vec<u64> = text.lines().filter_map(number).collect();
@@ -173,15 +182,15 @@ impl Job {
         Ok(counts.iter().sum())
     }
 
-    /// Makes the stopped process write its log and end.
+    /// Makes the stopped processes write the log and end.
     pub(super) fn end(&self) -> Result<()> {
         self.signal(libc::SIGTERM)?;
         self.signal(libc::SIGCONT)
     }
 
-    /// Waits for a process that ends, and counts its requests. Returns `None` if it does not end.
-    pub(super) fn finished(mut self) -> Result<Option<Ended>> {
-        let Some(reported) = self.report()? else { return Ok(None) };
+    /// Waits for a process that ends, and counts its requests.
+    pub(super) fn finished(mut self) -> Result<Ended> {
+        let reported = self.report()?;
         let slices = std::mem::take(&mut self.slices);
         let (ns_per_request, in_slices) = match &self.log {
             Some(log) => {
@@ -197,20 +206,15 @@ impl Job {
             }
             None => by_calls(reported, &slices)?,
         };
-        Ok(Some(Ended { way: self.way, ns_per_request, requests: reported, in_slices }))
+        Ok(Ended { way: self.way, ns_per_request, requests: reported, in_slices })
     }
 
-    /// Waits for the process, and returns the number of requests in its report. Returns `None` if it
-    /// does not end, and kills it.
-    fn report(&mut self) -> Result<Option<u64>> {
+    /// Waits for the process, and returns the number of requests in its report.
+    fn report(&mut self) -> Result<u64> {
         /// Exit status of fio after a signal that ends it.
         const SIGNALED: i32 = 128 << 8;
         // Its report is smaller than a pipe, so that it ends before anybody reads.
         let usage = process::wait(&mut self.child, PATIENCE);
-        if usage.status == libc::SIGKILL {
-            eprintln!("this was fio with a hook: {}", matches!(self.way, Way::Hook(_)));
-            return Ok(None);
-        }
         let (mut text, mut errors) = (String::new(), String::new());
         self.out.read_to_string(&mut text)?;
         self.errors.read_to_string(&mut errors)?;
@@ -222,14 +226,17 @@ impl Job {
         let report: Value = serde_json::from_str(&text[text.find('{').context("fio printed no JSON")?..])?;
         let job = &report["jobs"][0];
         ensure!(job["error"] == 0, "fio reports the error {}: {errors}", job["error"]);
-        Ok(Some(["read", "write"].iter().filter_map(|of| job[of]["total_ios"].as_u64()).sum()))
+        Ok(["read", "write"].iter().filter_map(|of| job[of]["total_ios"].as_u64()).sum())
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // Also ends a stopped process. Without effect on one that was waited for.
+        // Also ends stopped processes. Without effect on one that was waited for.
         if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            if self.worker != 0 {
+                let _ = self.signal(libc::SIGKILL);
+            }
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

@@ -5,6 +5,9 @@
 //! after the other is continued for 50 ms and stopped again, so that a slow phase of the machine
 //! affects all variants alike. A request counts for the slice in which it completes.
 //!
+//! The figure of a round is that of its slices together. Its interval is by rounds, because two
+//! processes of one variant differ too: by where their memory and code lie.
+//!
 //! Both daemons run all the time. While the variant with everything on the node does not run, the
 //! log-server is limited as in the variant with the log-server apart.
 
@@ -13,6 +16,7 @@ mod job;
 use super::programs::{App, Made};
 use super::{ON_NODE, Runs, Site, Way, quiet};
 use crate::process;
+use crate::stats::Summary;
 use anyhow::{Context, Result, ensure};
 use job::{Ended, Job, SLICE};
 use std::time::{Duration, Instant};
@@ -27,12 +31,9 @@ const OTHER_CALLS: u64 = 200;
 /// Maximum number of such calls per slice: fio looks for a file that requests its status.
 const OTHER_CALLS_PER_SLICE: u64 = 4;
 
-/// Maximum number of rounds of a row without figures.
-const MOST_GIVEN_UP: usize = 3;
-
 /// Measures a program of fio in slices until its figures have narrow intervals.
 pub(super) fn measure(site: &Site<'_>, app: &App) -> Result<Runs> {
-    let slices = site.bench.pick(60, 20, 4);
+    let slices = site.bench.pick(20, 20, 4);
     // Lays out the file.
     site.once(app, Way::Plain)?;
     let ways = site.ways();
@@ -42,18 +43,14 @@ pub(super) fn measure(site: &Site<'_>, app: &App) -> Result<Runs> {
         slices,
         order: Order::of(ways.len()),
         runs: Runs::new(ways),
-        made: Made { runs: 0, requests: 0, more: Some(0), left_out: 0 },
-        given_up: 0,
+        made: Made { runs: 0, requests: 0, more: Some(0) },
         daemons: Vec::new(),
     };
     sliced.daemons = vec![Duration::ZERO; sliced.runs.ways.len()];
     let started = Instant::now();
-    let mut rounds = 0;
-    loop {
-        let is_complete =
-            sliced.round().with_context(|| format!("{} on {}, in slices", app.what, app.place))?;
-        rounds += usize::from(is_complete);
-        if is_complete && app.repeat.is_enough(rounds, started.elapsed(), &sliced.runs.judged(app.judged)) {
+    for rounds in 1.. {
+        sliced.round().with_context(|| format!("{} on {}, in slices", app.what, app.place))?;
+        if app.repeat.is_enough(rounds, started.elapsed(), &sliced.runs.judged(app.judged)) {
             let time = SLICE.as_secs_f64() * (rounds * slices) as f64;
             let percent = sliced.daemons.iter().map(|spent| spent.as_secs_f64() / time * 100.0);
             sliced.runs.daemons_percent = Some(percent.collect());
@@ -73,50 +70,34 @@ struct Sliced<'a> {
     order: Order,
     runs: Runs,
     made: Made,
-    /// Rounds without figures, because fio did not end.
-    given_up: usize,
     /// CPU time of both daemons in the slices of each variant.
     daemons: Vec<Duration>,
 }
 
 impl Sliced<'_> {
-    /// Runs one process of each variant. Returns false if there are no figures because fio did not
-    /// end after its signal: its thread had ended, but it waited for this thread (compare fio's issue
-    /// 1934). One of the first hundred processes did so.
-    ///
-    /// # Errors
-    /// It happens too often.
-    fn round(&mut self) -> Result<bool> {
+    /// Runs one process of each variant.
+    fn round(&mut self) -> Result<()> {
         quiet(self.site.daemons);
-        let records = self.site.daemons.records()?;
         let ways = self.runs.ways.clone();
         let mut jobs =
             ways.iter().map(|way| Job::start(self.site, self.app, *way)).collect::<Result<Vec<_>>>()?;
-        jobs.iter().try_for_each(Job::wait_for_file)?;
+        jobs.iter_mut().try_for_each(Job::wait_for_file)?;
         std::thread::sleep(START);
         jobs.iter().try_for_each(Job::stop)?;
         std::thread::sleep(PAUSE);
-        let before: Vec<Duration> = jobs.iter().map(|job| process::threads_cpu(job.pid())).collect();
+        let before: Vec<Duration> = jobs.iter().map(|job| process::threads_cpu(job.worker())).collect();
         let ran = self.take_turns(&mut jobs);
         self.site.share.map_or(Ok(()), |share| share.limit(false))?;
         ran?;
         let spent: Vec<Duration> = jobs
             .iter()
             .zip(before)
-            .map(|(job, before)| process::threads_cpu(job.pid()).saturating_sub(before))
+            .map(|(job, before)| process::threads_cpu(job.worker()).saturating_sub(before))
             .collect();
         // All are signaled before one is waited for, so that no stopped process remains.
         jobs.iter().try_for_each(Job::end)?;
-        let ended: Option<Vec<Ended>> = jobs.into_iter().map(Job::finished).collect::<Result<_>>()?;
-        let Some(ended) = ended else {
-            self.given_up += 1;
-            ensure!(self.given_up <= MOST_GIVEN_UP, "fio did not end in {} rounds", self.given_up);
-            quiet(self.site.daemons);
-            self.made.left_out += self.site.daemons.records()? - records;
-            return Ok(false);
-        };
-        self.evaluate(&ended, &spent)?;
-        Ok(true)
+        let ended = jobs.into_iter().map(Job::finished).collect::<Result<Vec<_>>>()?;
+        self.evaluate(&ended, &spent)
     }
 
     /// Lets the stopped processes run, one slice of each after the other.
@@ -138,22 +119,18 @@ impl Sliced<'_> {
 
     /// Adds the figures of a round.
     fn evaluate(&mut self, ended: &[Ended], spent: &[Duration]) -> Result<()> {
-        let mut skipped = 0;
-        for slice in 0..self.slices {
-            let times: Option<Vec<f64>> = ended.iter().map(|job| job.ns_per_request[slice]).collect();
-            let Some(times) = times else {
-                skipped += 1;
-                continue;
-            };
-            for (all, time) in self.runs.wall.iter_mut().zip(times) {
-                all.push(time);
-            }
-        }
+        let turns: Vec<Vec<f64>> = (0..self.slices)
+            .filter_map(|slice| ended.iter().map(|job| job.ns_per_request[slice]).collect())
+            .collect();
         ensure!(
-            skipped * 2 <= self.slices,
-            "in {skipped} of {} turns a variant has completed no request",
+            turns.len() * 2 >= self.slices,
+            "in {} of {} turns a variant has completed no request",
+            self.slices - turns.len(),
             self.slices
         );
+        for (all, time) in self.runs.wall.iter_mut().zip(times(&turns)) {
+            all.push(time);
+        }
         for (at, job) in ended.iter().enumerate() {
             self.runs.cpu[at].push(spent[at].as_nanos() as f64 / job.in_slices.max(1) as f64);
             if matches!(job.way, Way::Hook(_)) {
@@ -165,6 +142,15 @@ impl Sliced<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the times per request of a round, of each variant: the median of the plain one, times the
+/// median of the ratios to the plain slice of the same turn. The plain variant is the first.
+fn times(turns: &[Vec<f64>]) -> Vec<f64> {
+    let median = |values: Vec<f64>| Summary::of(values).median;
+    let plain = median(turns.iter().map(|turn| turn[0]).collect());
+    let variants = 0..turns.first().map_or(0, Vec::len);
+    variants.map(|at| plain * median(turns.iter().map(|turn| turn[at] / turn[0]).collect())).collect()
 }
 
 /// Order of the variants in each turn: at random, then the reverse of it.
@@ -193,6 +179,14 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slow_phase_of_the_machine_does_not_count() {
+        let turns = [vec![100.0, 110.0], vec![300.0, 330.0], vec![100.0, 110.0]];
+        let [plain, hook] = times(&turns)[..] else { panic!("two variants") };
+        assert!((plain - 100.0).abs() < 1e-9 && (hook - 110.0).abs() < 1e-9, "{plain} {hook}");
+        assert!(times(&[]).is_empty());
+    }
 
     #[test]
     fn every_second_order_is_the_reverse() {

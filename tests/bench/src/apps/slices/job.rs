@@ -5,6 +5,7 @@ use super::super::{Site, Way};
 use crate::process;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use std::fs::File;
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout, Stdio};
@@ -132,6 +133,12 @@ impl Job {
             ensure!(Instant::now() < patience, "fio does not open {}", self.file.display());
             std::thread::sleep(Duration::from_millis(5));
         };
+        Ok(())
+    }
+
+    /// Reads its file into the page cache.
+    pub(super) fn fill_cache(&self) -> Result<()> {
+        std::io::copy(&mut File::open(&self.file)?, &mut std::io::sink())?;
         Ok(())
     }
 

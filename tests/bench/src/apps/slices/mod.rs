@@ -13,7 +13,7 @@
 
 mod job;
 
-use super::programs::{App, Made};
+use super::programs::{App, Judged, Made};
 use super::{ON_NODE, Runs, Site, Way, quiet};
 use crate::process;
 use crate::stats::Summary;
@@ -82,6 +82,10 @@ impl Sliced<'_> {
         let mut jobs =
             ways.iter().map(|way| Job::start(self.site, self.app, *way)).collect::<Result<Vec<_>>>()?;
         jobs.iter_mut().try_for_each(Job::wait_for_file)?;
+        if self.app.judged == Judged::TimesFloor {
+            // An open may have emptied the page cache.
+            jobs.iter().try_for_each(Job::fill_cache)?;
+        }
         std::thread::sleep(START);
         jobs.iter().try_for_each(Job::stop)?;
         std::thread::sleep(PAUSE);

@@ -148,8 +148,8 @@ impl Sliced<'_> {
     }
 }
 
-/// Returns the times per request of a round, of each variant: the median of the plain one, times the
-/// median of the ratios to the plain slice of the same turn. The plain variant is the first.
+/// Returns the time per request in a round, of each variant: the median of the plain one, times the
+/// median of the ratios to the plain slice of the same turn. The plain variant is first.
 fn times(turns: &[Vec<f64>]) -> Vec<f64> {
     let median = |values: Vec<f64>| Summary::of(values).median;
     let plain = median(turns.iter().map(|turn| turn[0]).collect());

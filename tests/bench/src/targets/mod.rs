@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Benchmarks with targets, and their sections in `docs/dev/performance-method.md`, which explain
-/// targets that are not met.
+/// targets that are not met or not resolved.
 const SECTIONS: [(&str, &str, AddTargets); 21] = [
     ("op", "one-recorded-operation", recording::op),
     ("threads", "threads", recording::threads),
@@ -127,14 +127,16 @@ fn push(
 }
 
 impl Target {
+    /// Returns whether the target is met. If not, with the bounds and the section that explains it.
     fn verdict(&self, found: Found, section: &str) -> String {
-        match (self.limit.outcome(found), found.interval) {
-            (Outcome::Met, _) => "met".into(),
+        let verdict = match (self.limit.outcome(found), found.interval) {
+            (Outcome::Met, _) => return "met".into(),
             (Outcome::NotResolved, Some([low, high])) => {
                 format!("not resolved: {} to {}", format(low), format(high))
             }
-            _ => format!("**not met**, [why](performance-method.md#{section})"),
-        }
+            _ => "**not met**".into(),
+        };
+        format!("{verdict}, [why](performance-method.md#{section})")
     }
 
     fn row(&self, command: &str, section: &str) -> String {

@@ -43,7 +43,8 @@ int main(int argc, char **argv)
 	collective = !strcmp(argv[3], "collective");
 	block = atol(argv[5]);
 	count = atol(argv[6]);
-	buffer = malloc(block);
+	/* At a page, like the buffers of `miot bench`: blocks are whole pages. */
+	buffer = aligned_alloc(4096, block);
 	memset(buffer, rank + 1, block);
 	for (int repetition = 0; repetition < atoi(argv[7]); repetition++) {
 		double times[2], first, last;

@@ -108,6 +108,7 @@ fn fio(on: &Path, options: &[String]) -> Result<f64> {
         "--thread",
         "--output-format=json",
         "--scramble_buffers=0",
+        "--iomem_align=4096",
     ]);
     command.args(["--fallocate=none", "--gtod_reduce=1"]);
     let file = on.join("fio");

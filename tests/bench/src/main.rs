@@ -264,7 +264,8 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs one benchmark and writes its results. After a failure no results of an earlier run remain.
+/// Runs one benchmark and writes its results. After a failure no results of an earlier run remain;
+/// of `apps`, those of the programs that did not fail are written.
 fn measure(name: &str, run: Run, size: Size, out: &Path) -> Result<()> {
     let path = out.join(format!("{name}.json"));
     if let Err(error) = std::fs::remove_file(&path)
@@ -282,6 +283,8 @@ fn measure(name: &str, run: Run, size: Size, out: &Path) -> Result<()> {
         "results": results,
     });
     std::fs::write(&path, serde_json::to_string_pretty(&document)? + "\n")?;
+    let failed = document["results"]["failed"].as_array().map_or(0, Vec::len);
+    ensure!(failed == 0, "{failed} of its programs failed, and have no rows");
     eprintln!("   {} ({:.0} s)", path.display(), started.elapsed().as_secs_f64());
     Ok(())
 }

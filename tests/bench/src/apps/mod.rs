@@ -61,7 +61,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let (floor, hook) = (wrapper(bench)?, daemons::built("libmiot_posix.so")?);
     [&floor, &hook].into_iter().try_for_each(|library| worker::expect_preloads(library))?;
     let site = Site { bench, daemons: &daemons, share: share.as_ref(), floor, hook };
-    let mut results = Vec::new();
+    let mut results = Results::default();
     println!(
         "{:46} {:10} {:22} {:>4} {:>12} {:>9} {:>18} {:>9} {:>18} {:>9}",
         "program", "on", "", "runs", "plain", "hook %", "95 % interval", "x floor", "95 % interval", "CPU %"
@@ -73,7 +73,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         apps.push(programs::storm(bench, "ext4", place)?);
         apps.extend(available("git", programs::git(bench, "ext4", place)));
         apps.push(programs::sqlite(bench, "ext4", place)?);
-        site.compare(&apps, &mut results)?;
+        site.compare(&apps, &mut results);
     }
     drop(ext4);
     // Starting and stopping it takes half a minute: more than all the rest of a smoke run.
@@ -81,7 +81,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     if let Some(gluster) = &gluster {
         let mut apps = programs::fio(bench, "GlusterFS", gluster.dir());
         apps.push(programs::storm(bench, "GlusterFS", gluster.dir())?);
-        site.compare(&apps, &mut results)?;
+        site.compare(&apps, &mut results);
     }
     drop(gluster);
     drop(site);
@@ -90,7 +90,8 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let rows = pipeline::count(&trace)?;
     let per_event = |seconds: f64| seconds * 1e9 / rows.events.max(1) as f64;
     Ok(json!({
-        "programs": results,
+        "programs": results.rows,
+        "failed": results.failed,
         "trace": {
             "events": rows.events,
             "lost": rows.lost,
@@ -173,28 +174,46 @@ impl Runs {
     }
 }
 
+/// Rows of the programs.
+#[derive(Default)]
+struct Results {
+    rows: Vec<Value>,
+    /// Programs whose check failed: these have no rows.
+    failed: Vec<Value>,
+}
+
 impl Site<'_> {
-    fn compare(&self, apps: &[App], results: &mut Vec<Value>) -> Result<()> {
+    /// Measures programs. One that fails does not cost the rows of the others.
+    fn compare(&self, apps: &[App], results: &mut Results) {
         for app in apps {
             // Valgrind takes a second to start.
-            let is_counted = !self.bench.is_smoke() || results.is_empty();
-            let before = self.daemons.records()?;
-            let runs = if app.is_sliced() { slices::measure(self, app)? } else { self.runs(app)? };
-            let recorded = app.expect_recorded(self.daemons.records()? - before, runs.made)?;
-            let mut instructions = Vec::new();
-            for way in [Way::Plain, Way::Hook(ON_NODE)] {
-                (app.reset)()?;
-                let command = self.command(app, way, Length::Counted);
-                instructions.push(if is_counted { count(command)? } else { None });
-            }
-            (app.reset)()?;
-            for server in SERVERS.into_iter().filter(|server| runs.of(Way::Hook(server), WALL).is_some()) {
-                let mut row = row(app, &runs, server, &instructions);
-                row["recorded"] = recorded.clone();
-                results.push(row);
+            let is_counted = !self.bench.is_smoke() || results.rows.is_empty();
+            match self.rows(app, is_counted) {
+                Ok(rows) => results.rows.extend(rows),
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    eprintln!("{} on {} FAILED: {error}", app.what, app.place);
+                    results.failed.push(json!({ "what": app.what, "place": app.place, "error": error }));
+                }
             }
         }
-        Ok(())
+    }
+
+    /// Returns the rows of a program, one for each place of the log-server.
+    fn rows(&self, app: &App, is_counted: bool) -> Result<Vec<Value>> {
+        let before = self.daemons.records()?;
+        let runs = if app.is_sliced() { slices::measure(self, app)? } else { self.runs(app)? };
+        let recorded = app.expect_recorded(self.daemons.records()? - before, runs.made)?;
+        let mut instructions = Vec::new();
+        for way in [Way::Plain, Way::Hook(ON_NODE)] {
+            (app.reset)()?;
+            let command = self.command(app, way, Length::Counted);
+            instructions.push(if is_counted { count(command)? } else { None });
+        }
+        (app.reset)()?;
+        let measured = |server: &&'static str| runs.of(Way::Hook(server), WALL).is_some();
+        let servers = SERVERS.into_iter().filter(measured);
+        Ok(servers.map(|server| row(app, &runs, server, &instructions, &recorded)).collect())
     }
 
     /// Returns the variants.
@@ -290,7 +309,13 @@ fn count(command: Command) -> Result<Option<f64>> {
     Ok(digits.parse().ok())
 }
 
-fn row(app: &App, runs: &Runs, server: &'static str, instructions: &[Option<f64>]) -> Value {
+fn row(
+    app: &App,
+    runs: &Runs,
+    server: &'static str,
+    instructions: &[Option<f64>],
+    recorded: &Value,
+) -> Value {
     let hook = Way::Hook(server);
     let summaries = |figure: Figure| {
         [Way::Plain, hook].map(|way| Summary::of(runs.of(way, figure).unwrap_or_default().to_vec()))
@@ -304,7 +329,7 @@ fn row(app: &App, runs: &Runs, server: &'static str, instructions: &[Option<f64>
         "wall_percent": runs.percent(hook, WALL), "cpu_percent": runs.percent(hook, CPU),
         "floor_percent": runs.percent(Way::Floor, WALL), "times_floor": runs.times_floor(hook),
         "sliced": app.is_sliced(), "daemons_percent": [daemons(Way::Plain), daemons(hook)],
-        "instructions": instructions, "instructions_percent": added,
+        "instructions": instructions, "instructions_percent": added, "recorded": recorded,
     });
     println!(
         "{:46} {:10} {:22} {:>4} {:>12} {:>9} {:>18} {:>9} {:>18} {:>9}",
@@ -347,6 +372,10 @@ pub(crate) fn table(results: &Value) -> String {
             row["instructions"][0].as_f64().map_or("–".into(), |count| format!("{:.1}", count / 1e6)),
             number(&row["instructions_percent"], 2)
         );
+    }
+    for program in results["failed"].as_array().into_iter().flatten() {
+        let [what, place, error] = ["what", "place", "error"].map(|key| program[key].as_str().unwrap_or(""));
+        let _ = writeln!(text, "\n{what} on {place} failed: {error}");
     }
     let trace = &results["trace"];
     let _ = writeln!(

@@ -9,6 +9,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Maximum number of requests of fio in flight.
+pub(crate) const DEPTH: u64 = 32;
+
 /// One program on one file system.
 pub(crate) struct App {
     pub(crate) what: String,
@@ -195,7 +198,8 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
             };
             let mut command = Command::new("fio");
             command
-                .args(["--name=bench", "--bs=4k", "--iodepth=32", "--size=64m"])
+                .args(["--name=bench", "--bs=4k", "--size=64m"])
+                .arg(format!("--iodepth={DEPTH}"))
                 .args(["--output-format=json", "--randrepeat=1", "--fallocate=none", "--invalidate=0"])
                 .arg(format!("--rw={rw}"))
                 .arg(format!("--ioengine={engine}"))

@@ -46,7 +46,8 @@ pub(super) fn apps(results: &Value, targets: &mut Vec<Target>) {
     }
 }
 
-/// Adds a group of programs: those whose name contains `part`.
+/// Adds a group of programs: those whose name contains `part`. If one of them failed, the group is
+/// not measured.
 fn add_programs(
     results: &Value,
     targets: &mut Vec<Target>,
@@ -55,13 +56,16 @@ fn add_programs(
     limit: Limit,
     unit: &'static str,
 ) {
+    let rows = |list: &str| {
+        let of_group = |row: &&Value| {
+            row["place"] == place && row["what"].as_str().is_some_and(|what| what.contains(part))
+        };
+        results[list].as_array().into_iter().flatten().filter(of_group)
+    };
+    let is_complete = rows("failed").next().is_none();
     for server in crate::apps::SERVERS {
-        let rows = results["programs"].as_array().into_iter().flatten().filter(|row| {
-            row["place"] == place
-                && row["server"] == server
-                && row["what"].as_str().is_some_and(|what| what.contains(part))
-        });
-        let worst = limit.worst(rows.filter_map(|row| Found::of(&row[key])));
+        let of_server = rows("programs").filter(|row| is_complete && row["server"] == server);
+        let worst = limit.worst(of_server.filter_map(|row| Found::of(&row[key])));
         push(targets, format!("{what}, {server}"), limit, unit, worst);
     }
 }

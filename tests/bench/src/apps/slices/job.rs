@@ -1,6 +1,6 @@
 //! One process of fio that runs in slices, and the count of its requests in each slice.
 
-use super::super::programs::{App, Judged, Length};
+use super::super::programs::{App, DEPTH, Judged, Length};
 use super::super::{Site, Way};
 use crate::process;
 use anyhow::{Context, Result, ensure};
@@ -16,9 +16,6 @@ pub(super) const SLICE: Duration = Duration::from_millis(50);
 /// Begin of a slice whose requests are not counted: the caches are cold, and requests that were in
 /// flight at the last stop complete.
 const SETTLE: Duration = Duration::from_millis(10);
-/// The numbers of requests in fio's log and in its report may differ by one in this many: a log once
-/// had 54 281 of 54 282.
-const LOG_TOLERANCE: u64 = 1000;
 /// Maximum time from the start of a process until it has opened its file, and from its signal until
 /// it has ended.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -207,9 +204,10 @@ impl Job {
                 let text = std::fs::read_to_string(log).with_context(|| log.display().to_string())?;
                 std::fs::remove_file(log)?;
                 let completed = completion_times(&text)?;
+                // Requests in flight at the end of the process are in its report only.
                 let logged = completed.len() as u64;
                 ensure!(
-                    reported.abs_diff(logged) <= reported / LOG_TOLERANCE,
+                    (logged..=logged + DEPTH).contains(&reported),
                     "fio reports {reported} requests, but its log has {logged}"
                 );
                 by_log(&completed, &slices)?

@@ -9,9 +9,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Maximum number of requests of fio in flight.
-pub(crate) const DEPTH: u64 = 32;
-
 /// One program on one file system.
 pub(crate) struct App {
     pub(crate) what: String,
@@ -113,8 +110,9 @@ pub(crate) enum Length {
 pub(crate) enum Measure {
     /// Time from start to end of the process, in milliseconds.
     Process,
-    /// fio's own figures, in nanoseconds per request.
-    Fio { requests: u64 },
+    /// fio's own figures, in nanoseconds per request. Its log may lack up to `in_flight` requests
+    /// of its report, which complete at its end.
+    Fio { requests: u64, in_flight: u64 },
 }
 
 impl Measure {
@@ -137,7 +135,7 @@ pub(crate) struct Took {
 pub(crate) fn once(mut command: Command, measure: Measure) -> Result<Took> {
     let name = command.get_program().to_string_lossy().into_owned();
     let started = Instant::now();
-    let Measure::Fio { requests } = measure else {
+    let Measure::Fio { requests, .. } = measure else {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -198,8 +196,7 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
             };
             let mut command = Command::new("fio");
             command
-                .args(["--name=bench", "--bs=4k", "--size=64m"])
-                .arg(format!("--iodepth={DEPTH}"))
+                .args(["--name=bench", "--bs=4k", "--iodepth=32", "--size=64m"])
                 .args(["--output-format=json", "--randrepeat=1", "--fallocate=none", "--invalidate=0"])
                 .arg(format!("--rw={rw}"))
                 .arg(format!("--ioengine={engine}"))
@@ -228,7 +225,7 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
             judged,
             command: Box::new(command),
             reset: Box::new(|| Ok(())),
-            measure: Measure::Fio { requests },
+            measure: Measure::Fio { requests, in_flight: if engine == "libaio" { 32 } else { 0 } },
             requests,
         });
     }

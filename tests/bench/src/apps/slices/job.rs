@@ -1,6 +1,6 @@
 //! One process of fio that runs in slices, and the count of its requests in each slice.
 
-use super::super::programs::{App, DEPTH, Judged, Length};
+use super::super::programs::{App, Judged, Length, Measure};
 use super::super::{Site, Way};
 use crate::process;
 use anyhow::{Context, Result, ensure};
@@ -33,6 +33,8 @@ pub(super) struct Job {
     /// fio's log, with a line per request. `None` where such a line would cost more than the
     /// request: system calls are counted instead.
     log: Option<PathBuf>,
+    /// Maximum number of requests in flight at its end, which are in its report only.
+    in_flight: u64,
     slices: Vec<Slice>,
 }
 
@@ -104,7 +106,8 @@ impl Job {
         let (Some(out), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
             anyhow::bail!("fio without a pipe")
         };
-        Ok(Job { way, child, worker: 0, out, errors, file, log, slices: Vec::new() })
+        let in_flight = if let Measure::Fio { in_flight, .. } = app.measure { in_flight } else { 0 };
+        Ok(Job { way, child, worker: 0, out, errors, file, log, in_flight, slices: Vec::new() })
     }
 
     /// Process that makes the requests.
@@ -204,10 +207,9 @@ impl Job {
                 let text = std::fs::read_to_string(log).with_context(|| log.display().to_string())?;
                 std::fs::remove_file(log)?;
                 let completed = completion_times(&text)?;
-                // Requests in flight at the end of the process are in its report only.
                 let logged = completed.len() as u64;
                 ensure!(
-                    (logged..=logged + DEPTH).contains(&reported),
+                    (logged..=logged + self.in_flight).contains(&reported),
                     "fio reports {reported} requests, but its log has {logged}"
                 );
                 by_log(&completed, &slices)?

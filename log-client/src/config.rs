@@ -153,7 +153,7 @@ pub struct Config {
     pub spool_bytes: u64,
     /// Maximum sleep between two sweeps: bounds how late an event is read. After a second without
     /// events it is 1.5 times longer, and with hundreds of processes up to 2.5 times, so that
-    /// polling stays cheap. While nobody follows the trace it is at least 250 ms, or 1.4 s if the
+    /// polling stays cheap. While nobody follows the trace it is at least 250 ms, or 1.6 s if the
     /// log-server has thousands of nodes. While no node of the cluster has events it is 1 s; the
     /// next request ends that. Default: 40 ms.
     #[serde(with = "units::duration")]

@@ -19,12 +19,19 @@ use tokio::time::{Instant, sleep, timeout};
 /// Bytes per write: large enough that the cost of the system call does not matter.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Interval of status reports.
-const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// The same if the log-server has thousands of nodes.
-const REPORT_EVERY_CROWDED: Duration = Duration::from_secs(10);
-/// A report goes with other messages if it is due within this time.
-const REPORT_EARLY: Duration = Duration::from_millis(250);
+/// When status reports are sent.
+struct ReportTimes {
+    /// Time between two reports.
+    every: Duration,
+    /// A report goes with other messages if it is due within this time.
+    early: Duration,
+}
+
+const REPORTS: ReportTimes = ReportTimes { every: Duration::from_secs(1), early: Duration::from_millis(250) };
+/// The same if the log-server has thousands of nodes: a report never takes a message of its own,
+/// because other messages go more often.
+const REPORTS_CROWDED: ReportTimes =
+    ReportTimes { every: Duration::from_secs(10), early: Duration::from_secs(3) };
 
 /// Services of the node besides its records: status reports, command execution, and the pace of
 /// watermarks.
@@ -157,10 +164,10 @@ impl Shipper {
         }
     }
 
-    fn report_every(&self) -> Duration {
+    fn report_times(&self) -> ReportTimes {
         match self.services.as_ref().map(|services| services.pace.get()) {
-            Some(Pace::Crowded) => REPORT_EVERY_CROWDED,
-            _ => REPORT_EVERY,
+            Some(Pace::Crowded) => REPORTS_CROWDED,
+            _ => REPORTS,
         }
     }
 
@@ -315,18 +322,18 @@ impl Shipper {
                 sender.send(&out).await?;
                 out.clear();
             }
-            let steerable = self.answer.borrow().is_some_and(|answer| answer.steerable);
-            if steerable {
-                self.outcomes().take().iter().for_each(|outcome| outcome.append_frame(&mut out));
-                let now = Instant::now();
-                if now + REPORT_EARLY >= report_at {
-                    self.report(&mut out);
-                    report_at = report_at.max(now) + self.report_every();
-                }
-            }
             // Checked first: a spool that has ended holds its last watermark already.
             let done = self.spool.is_done();
             spooled.take(&mut out, WRITE_BYTES);
+            let steerable = self.answer.borrow().is_some_and(|answer| answer.steerable);
+            if steerable {
+                self.outcomes().take().iter().for_each(|outcome| outcome.append_frame(&mut out));
+                let (now, ReportTimes { every, early }) = (Instant::now(), self.report_times());
+                if now >= report_at || !out.is_empty() && now + early >= report_at {
+                    self.report(&mut out);
+                    report_at = report_at.max(now) + every;
+                }
+            }
             if done {
                 Message::Bye.append_frame(&mut out);
             }

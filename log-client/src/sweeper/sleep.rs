@@ -36,7 +36,7 @@ const SHORT: Duration = Duration::from_millis(1);
 const UNFOLLOWED: Duration = Duration::from_millis(250);
 
 /// The same if the log-server has thousands of nodes: the trace is final up to 2 s ago then.
-const CROWDED: Duration = Duration::from_millis(1400);
+const CROWDED: Duration = Duration::from_millis(1600);
 
 /// Time to take an event. It does not count as cost of the sweep, because a longer sleep does not
 /// save it.

@@ -132,7 +132,7 @@ impl ClockEffort {
         match self {
             ClockEffort::Full => 1.0,
             ClockEffort::Relaxed => 4.0,
-            ClockEffort::Low => 16.0,
+            ClockEffort::Low => 64.0,
         }
     }
 

@@ -30,7 +30,7 @@ use miot_proto::wire::{
     StreamKey, VERSION, frame_header,
 };
 use miot_tls::{Files, TlsClient};
-use miot_trace_store::{Reader, final_time, schema};
+use miot_trace_store::{Corrections, Reader, final_time, schema};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -53,16 +53,25 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Time between two measurements of the lag: the log-server writes its final time as often.
 const LAG_EVERY: Duration = Duration::from_millis(50);
 
-/// Sleeps and reports of a log-client (`log-client/src/sweeper/sleep.rs`,
-/// `log-client/src/ship/connection.rs`).
-fn intervals(pace: Pace) -> (Duration, Duration) {
-    let (sweep, report) = match pace {
-        Pace::Live => (80, 1000),
-        Pace::Unfollowed => (250, 1000),
-        Pace::Idle => (1000, 1000),
-        Pace::Crowded => (1400, 10_000),
+/// Times of a log-client (`log-client/src/sweeper/sleep.rs`, `log-client/src/ship/connection.rs`).
+struct Intervals {
+    /// Between two sweeps.
+    sweep: Duration,
+    /// Between two reports.
+    report: Duration,
+    /// A report goes with the messages of a sweep if it is due within this time.
+    early: Duration,
+}
+
+fn intervals(pace: Pace) -> Intervals {
+    let (sweep, report, early) = match pace {
+        Pace::Live => (80, 1000, 250),
+        Pace::Unfollowed => (250, 1000, 250),
+        Pace::Idle => (1000, 1000, 250),
+        Pace::Crowded => (1600, 10_000, 3000),
     };
-    (Duration::from_millis(sweep), Duration::from_millis(report))
+    let [sweep, report, early] = [sweep, report, early].map(Duration::from_millis);
+    Intervals { sweep, report, early }
 }
 
 /// What all nodes have done.
@@ -138,7 +147,7 @@ async fn play(
         (totals.events, totals.messages)
     };
     let mut lags = lags(server.trace(), steady).await?;
-    let seconds = before.2.elapsed().as_secs_f64();
+    let (seconds, measured) = (before.2.elapsed().as_secs_f64(), now());
     let server_share = (cpu_seconds(server.pid()) - before.0) / seconds;
     let driver_share = (this_thread_cpu() - before.1) / seconds;
     let (events, messages, mut delays) = {
@@ -171,11 +180,13 @@ async fn play(
         rows.lost
     );
     let late = late(&trace)?;
+    let mut errors = stated_errors(&trace, names, measured)?;
     let quantiles = |values: &mut Vec<f64>| {
         values.sort_by(f64::total_cmp);
         [0.5, 0.99].map(|share| values[((values.len() - 1) as f64 * share).round() as usize])
     };
     let ([lag_p50, lag_p99], [delay_p50, delay_p99]) = (quantiles(&mut lags), quantiles(&mut delays));
+    let [error_p50, error_p99] = quantiles(&mut errors);
     Ok(json!({
         "nodes": nodes, "seconds": seconds, "events": totals.events,
         "events_per_s": events as f64 / seconds,
@@ -187,6 +198,7 @@ async fn play(
         "connect_s": connect.as_secs_f64(), "connect_server_cpu_s": connect_cpu,
         "reconnect_s": reconnect.as_secs_f64(), "connects": totals.connects,
         "late": late,
+        "error_p50_ms": error_p50, "error_p99_ms": error_p99,
     }))
 }
 
@@ -223,6 +235,14 @@ async fn until(what: &str, shared: &Shared, is_so: impl Fn(&Totals) -> bool) -> 
         }
         sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// The stated maximum errors of the times of all nodes at a time, milliseconds.
+fn stated_errors(trace: &Path, names: &[String], time: i64) -> Result<Vec<f64>> {
+    let corrections = Corrections::read(&Reader::open(trace)?)?;
+    let errors: Vec<_> = names.iter().filter_map(|name| corrections.error(name, time)).collect();
+    ensure!(errors.len() == names.len(), "the clocks of {} nodes are known", errors.len());
+    Ok(errors.iter().map(|error| error.uncertainty as f64 / 1e6).collect())
 }
 
 /// Number of events of a trace that are marked late.
@@ -393,8 +413,8 @@ impl Node {
         }
         self.kept.iter().for_each(|(_, frame, ..)| out.extend_from_slice(frame));
         let mut pace = Pace::Live;
-        let mut sweep_at = Instant::now() + intervals(pace).0.mul_f64(self.random.f64());
-        let mut report_at = Instant::now() + intervals(pace).1.mul_f64(self.random.f64());
+        let mut sweep_at = Instant::now() + intervals(pace).sweep.mul_f64(self.random.f64());
+        let mut report_at = Instant::now() + intervals(pace).report.mul_f64(self.random.f64());
         loop {
             if !out.is_empty() {
                 stream.write_all(&out).await?;
@@ -414,19 +434,20 @@ impl Node {
                     Message::Ack { through } => self.acknowledge(through),
                     Message::Pace { pace: new } => {
                         pace = new;
-                        sweep_at = sweep_at.min(Instant::now() + intervals(pace).0.mul_f64(self.random.f64()));
+                        let sweep = intervals(pace).sweep.mul_f64(self.random.f64());
+                        sweep_at = sweep_at.min(Instant::now() + sweep);
                     }
                     _ => {}
                 },
                 () = sleep_until(sweep_at.min(report_at)) => {
-                    let at = Instant::now();
-                    if at >= report_at {
-                        self.report(&mut out);
-                        report_at += intervals(pace).1;
-                    }
+                    let (at, Intervals { sweep, report, early }) = (Instant::now(), intervals(pace));
                     if at >= sweep_at {
                         self.sweep(&mut out);
-                        sweep_at = at + intervals(pace).0;
+                        sweep_at = at + sweep;
+                    }
+                    if at >= report_at || !out.is_empty() && at + early >= report_at {
+                        self.report(&mut out);
+                        report_at = report_at.max(at) + report;
                     }
                 }
             }
@@ -537,14 +558,14 @@ pub(crate) fn table(results: &Value) -> String {
     let mut text = String::from(
         "| nodes | events/s | messages/s | log-server, of a core | driver, of a core | memory, MiB | \
          lag p50, ms | p99, ms | acknowledged p50, ms | p99, ms | connected after, s | reconnected after, s | \
-         late |\n\
-         |--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+         late | stated clock error p50, ms | p99, ms |\n\
+         |--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for row in results.as_array().into_iter().flatten() {
         let percent = |key: &str| format!("{:.0} %", row[key].as_f64().unwrap_or(0.0) * 100.0);
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             row["nodes"],
             number(&row["events_per_s"], 0),
             number(&row["messages_per_s"], 0),
@@ -558,6 +579,8 @@ pub(crate) fn table(results: &Value) -> String {
             number(&row["connect_s"], 1),
             number(&row["reconnect_s"], 1),
             row["late"],
+            number(&row["error_p50_ms"], 2),
+            number(&row["error_p99_ms"], 2),
         );
     }
     text

@@ -23,6 +23,7 @@ mod subscriber;
 pub(crate) use node::{Converted, DEAD_AFTER, OpenDefinitions, input_of, memory_size};
 pub(crate) use pace::ClusterPace;
 pub use pace::collect_messages;
+pub(crate) use pace::has_many_nodes;
 
 use crate::error::Refusal;
 use crate::ids::ConnId;

@@ -6,7 +6,7 @@
 //! makes batches larger and cheaper.
 //!
 //! The cost of watermarks grows with the number of nodes. With [`MANY_NODES`], each node sends
-//! about one in 1.4 s, or four per second while somebody follows the trace.
+//! about one in 1.6 s, or four per second while somebody follows the trace.
 
 #![expect(clippy::disallowed_types, reason = "state that all sessions change")]
 
@@ -32,11 +32,16 @@ const COLLECT: Duration = Duration::from_millis(1);
 /// The server of this process has at least [`MANY_NODES`].
 static HAS_MANY_NODES: AtomicBool = AtomicBool::new(false);
 
+/// True if the server of this process has thousands of nodes. Waking a thread for each message
+/// costs more than the message then.
+pub(crate) fn has_many_nodes() -> bool {
+    HAS_MANY_NODES.load(Relaxed)
+}
+
 /// Waits for a millisecond if the server of this process has thousands of nodes. A program calls
-/// this before its thread for connections waits for messages: waking for each message costs more
-/// than the message.
+/// this before its thread for connections waits for messages.
 pub fn collect_messages() {
-    if HAS_MANY_NODES.load(Relaxed) {
+    if has_many_nodes() {
         std::thread::sleep(COLLECT);
     }
 }
@@ -150,7 +155,7 @@ mod tests {
         let mut nodes: Vec<_> = (1..MANY_NODES).map(|_| pace.watch()).collect();
         let now = |pace: &ClusterPace| {
             pace.update();
-            (*pace.pace.borrow(), HAS_MANY_NODES.load(Relaxed))
+            (*pace.pace.borrow(), has_many_nodes())
         };
         assert_eq!(now(&pace), (Pace::Unfollowed, false));
         nodes.push(pace.watch());

@@ -46,6 +46,7 @@ use crate::ids::catalog::Catalog;
 use crate::ids::history::History;
 use crate::live::activity::LiveActivity;
 use crate::live::tail::Tail;
+use crate::session::has_many_nodes;
 use crate::settings::config::Config;
 use crate::settings::tuning::Tuning;
 use crate::shared::Shared;
@@ -81,6 +82,9 @@ const MERGE_PAUSE_PER_STREAM: Duration = Duration::from_micros(5);
 const UNFOLLOWED_PAUSES: u32 = 3;
 /// Maximum of it.
 const MAX_MERGE_PAUSE: Duration = Duration::from_millis(250);
+/// Pause before the store waits for inputs, if there are thousands of nodes: short beside the time
+/// between two merges.
+const COLLECT_INPUTS: Duration = Duration::from_millis(10);
 /// Maximum number of inputs between two looks at the clock.
 const INPUTS: usize = 1024;
 /// Maximum time between two attempts of a log-client to connect.
@@ -247,6 +251,9 @@ impl Store {
             self.reporting.liveness.beat();
             if self.settings.refresh() {
                 self.sink.set_options(self.settings.config.store_options());
+            }
+            if self.inputs.is_empty() && has_many_nodes() {
+                std::thread::sleep(COLLECT_INPUTS);
             }
             let due = self.next_due();
             match self.inputs.recv_timeout(due.saturating_duration_since(Instant::now())) {

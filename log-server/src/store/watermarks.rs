@@ -293,7 +293,10 @@ impl Watermarks {
                     MergeBound::Unbounded => true,
                     MergeBound::Before(time) => node.watermark <= time,
                 };
-                flow.behind.store(behind, Ordering::Relaxed);
+                // A store would take the memory away from the session's processor.
+                if flow.behind.load(Ordering::Relaxed) != behind {
+                    flow.behind.store(behind, Ordering::Relaxed);
+                }
             }
         }
     }

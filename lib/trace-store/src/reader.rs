@@ -422,13 +422,14 @@ impl Reader {
         Ok(joiner)
     }
 
-    /// Returns events with `path`, `path2` and `comm`, in order.
+    /// Returns events with `path`, `path2` and `comm`, in order. Other threads decode and merge
+    /// ahead of the caller.
     ///
     /// # Errors
-    /// As [`Reader::joiner`]; the items as [`Reader::events`].
+    /// As [`Reader::joiner`] and [`Reader::scan`], as the items.
     pub fn rows(&self) -> Result<impl Iterator<Item = Result<RecordBatch, Error>> + '_, Error> {
         let joiner = self.joiner()?;
-        Ok(self.events().map(move |batch| {
+        Ok(self.scan(&Select::all())?.map(move |batch| {
             let joined = joiner.join(&batch?);
             joined.map_err(|e| Error::damaged(self.layout.root(), e))
         }))

@@ -334,10 +334,12 @@ fn retention_interrupted_between_any_two_steps_is_consistent() {
 fn readers_overtaken_by_retention_continue() {
     let temp = dir_in_memory();
     let dir = temp.path().join("trace");
-    drop(parts(&dir, 8, Options::default()));
-    let slow = Reader::open(&dir).unwrap();
-    let names = Reader::open(&dir).unwrap();
-    let mut rows = slow.rows().unwrap();
+    // More than another thread reads ahead.
+    const PARTS: u64 = 24;
+    drop(parts(&dir, PARTS, Options::default()));
+    let [slow, ahead, names] = [(); 3].map(|()| Reader::open(&dir).unwrap());
+    let (mut slow_events, mut rows) = (slow.events(), ahead.rows().unwrap());
+    assert_eq!(rows_of(&slow_events.next().unwrap().unwrap()), turn(0, 10));
     assert_eq!(rows_of(&rows.next().unwrap().unwrap()), turn(0, 10));
     let mut behind = Follow::open(&dir, FollowFrom::Start).unwrap();
     let (mut writer, _) = Writer::open(&dir, keep(3)).unwrap();
@@ -346,11 +348,19 @@ fn readers_overtaken_by_retention_continue() {
     drop(writer);
     let (mut writer, recovered) = Writer::open(&dir, Options::default()).unwrap();
     let first = recovered.removed.parts;
-    assert!((2..7).contains(&first), "{first}");
+    assert!((PARTS / 2..PARTS - 1).contains(&first), "{first}");
 
-    let rest: Vec<Ev> = rows.flat_map(|batch| rows_of(&batch.unwrap())).collect();
-    assert_eq!(rest, turn(first * 10, 80));
+    let rest: Vec<Ev> = slow_events.flat_map(|batch| rows_of(&batch.unwrap())).collect();
+    assert_eq!(rest, turn(first * 10, PARTS * 10));
     assert_eq!(slow.missed(), first - 1);
+    let mut read = 1;
+    let mut rows = rows.map(|batch| rows_of(&batch.unwrap())).peekable();
+    while rows.next_if(|rows| *rows == turn(read * 10, read * 10 + 10)).is_some() {
+        read += 1;
+    }
+    assert!(read < PARTS / 2, "{read} parts were read before the removal");
+    assert_eq!(rows.flatten().collect::<Vec<Ev>>(), turn(first * 10, PARTS * 10));
+    assert_eq!(ahead.missed(), first - read);
     assert_eq!(names.files().unwrap().get(1), Some("/data/1"));
     assert_eq!(names.removed().unwrap().parts, 0, "when it was opened");
 
@@ -361,12 +371,13 @@ fn readers_overtaken_by_retention_continue() {
         }
         batches.iter().flat_map(rows_of).collect()
     };
-    assert_eq!(followed(&mut behind), turn(first * 10, 80));
+    assert_eq!(followed(&mut behind), turn(first * 10, PARTS * 10));
     assert_eq!(behind.missed(), first);
     let mut present = Follow::open(&dir, FollowFrom::End).unwrap();
-    writer.append(Table::Events, &events(&turn(80, 90))).unwrap();
+    let next = turn(PARTS * 10, PARTS * 10 + 10);
+    writer.append(Table::Events, &events(&next)).unwrap();
     writer.commit().unwrap();
     for follow in [&mut behind, &mut present] {
-        assert_eq!(followed(follow), turn(80, 90));
+        assert_eq!(followed(follow), next);
     }
 }

@@ -7,7 +7,7 @@ use crate::columns::ops::{OpFacts, Ops, has};
 use crate::columns::resolve::{Resolved, Sparse};
 use crate::ids::StreamId;
 use crate::ids::catalog::Catalog;
-use crate::store::STEP_ROWS;
+use crate::store::MAX_STEP_ROWS;
 use crate::store::merge::BatchSlice;
 use arrow_array::types::{ArrowPrimitiveType, Int32Type, Int64Type, TimestampNanosecondType};
 use arrow_array::{ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch};
@@ -181,7 +181,7 @@ impl Valid {
 
 /// Zeros for the values and the validity of columns of nulls: half of the columns are such, and a
 /// shared buffer stays in the cache of the processor.
-static ZEROS: LazyLock<Buffer> = LazyLock::new(|| MutableBuffer::from_len_zeroed(8 * STEP_ROWS).into());
+static ZEROS: LazyLock<Buffer> = LazyLock::new(|| MutableBuffer::from_len_zeroed(8 * MAX_STEP_ROWS).into());
 
 /// The columns of a record batch, in the order of the schema.
 struct Builder<'a> {
@@ -215,7 +215,7 @@ impl Builder<'_> {
 
     fn nulls<T: ArrowPrimitiveType>(&mut self) {
         let rows = self.rows;
-        if rows > STEP_ROWS {
+        if rows > MAX_STEP_ROWS {
             return self.push(Arc::new(PrimitiveArray::<T>::new_null(rows)));
         }
         let values = ScalarBuffer::new(ZEROS.clone(), 0, rows);

@@ -1,9 +1,9 @@
 //! When and how far the store merges, and what it writes in each step.
 
+use super::Store;
 use super::merge::MergeStep;
 use super::sessions::Ticket;
 use super::watermarks::MergeBound;
-use super::{STEP_ROWS, Store};
 use crate::columns::resolve::resolve;
 use crate::columns::side_tables;
 use crate::error::Error;
@@ -114,7 +114,7 @@ impl Store {
 
     /// Merges and writes some rows that completed before `until`. Returns true if there are more.
     fn step(&mut self, until: Option<i64>) -> Result<bool, Error> {
-        let step = self.merge.step(until, STEP_ROWS);
+        let step = self.merge.step(until, self.step_rows());
         let more = step.more;
         // Samples are written when due, whether or not there are events.
         let (rows, tickets) = self.samples.take(until);

@@ -71,8 +71,12 @@ use watermarks::Watermarks;
 
 /// Rows merged in one step: enough for efficient columns, few enough that their batches stay in the
 /// cache.
-pub(crate) const STEP_ROWS: usize = 1 << 14;
-/// When [`STEP_ROWS`] rows wait, they are merged earlier than configured, but not more often than
+const STEP_ROWS: usize = 1 << 14;
+/// The same per stream, if that is more: a step looks at each stream several times.
+const STEP_ROWS_PER_STREAM: usize = 8;
+/// Maximum of it.
+pub(crate) const MAX_STEP_ROWS: usize = 1 << 16;
+/// When the rows of a step wait, they are merged earlier than configured, but not more often than
 /// this.
 const FULL_STEP_EVERY: Duration = Duration::from_millis(1);
 /// Minimum time between two merges per stream: a step looks at each one, which takes about a tenth
@@ -292,7 +296,8 @@ impl Store {
         if self.sink.retry_due(now) {
             self.commit()?;
         }
-        let is_full = self.merge.rows() >= STEP_ROWS && now >= self.last.merge + FULL_STEP_EVERY;
+        let full_pause = FULL_STEP_EVERY.max(self.least_pause());
+        let is_full = self.merge.rows() >= self.step_rows() && now >= self.last.merge + full_pause;
         if is_full || now >= self.last.merge + self.merge_pause() {
             self.merge_now(now, Extent::Due)?;
             self.last.merge = now;
@@ -359,13 +364,21 @@ impl Store {
         due
     }
 
-    /// Time between two merges.
-    fn merge_pause(&self) -> Duration {
+    /// Rows merged in one step.
+    fn step_rows(&self) -> usize {
+        self.merge.streams().saturating_mul(STEP_ROWS_PER_STREAM).clamp(STEP_ROWS, MAX_STEP_ROWS)
+    }
+
+    /// Minimum time between two merges, for the number of streams.
+    fn least_pause(&self) -> Duration {
         let streams = u32::try_from(self.merge.streams()).unwrap_or(u32::MAX);
         let pauses = if self.tail.has_subscribers() { 1 } else { UNFOLLOWED_PAUSES };
-        let pause =
-            MERGE_PAUSE_PER_STREAM.saturating_mul(streams.saturating_mul(pauses)).min(MAX_MERGE_PAUSE);
-        self.settings.config.merge_every.max(pause)
+        MERGE_PAUSE_PER_STREAM.saturating_mul(streams.saturating_mul(pauses)).min(MAX_MERGE_PAUSE)
+    }
+
+    /// Time between two merges.
+    fn merge_pause(&self) -> Duration {
+        self.settings.config.merge_every.max(self.least_pause())
     }
 
     /// True if there is something to commit.

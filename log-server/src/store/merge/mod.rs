@@ -328,7 +328,7 @@ impl<T> Merge<T> {
     /// Returns a time bound, at most `bound`, before which there are about `limit` rows: at least a
     /// quarter, because a step costs as much as thousands of rows.
     fn limited_bound(&self, bound: Option<i64>, limit: usize) -> Option<i64> {
-        if self.rows <= limit {
+        if self.rows <= limit || bound.is_some_and(|bound| self.rows_before(bound) <= limit) {
             return bound;
         }
         let busy = self.streams.values().filter(|queue| queue.rows > 0).count();
@@ -339,12 +339,16 @@ impl<T> Merge<T> {
             let bounds = self.streams.values().filter_map(|queue| queue.time_of(share));
             let limited = bounds.chain(bound).min();
             let Some(time) = limited.filter(|_| limited != bound) else { return bound };
-            let rows: usize = self.streams.values().map(|queue| queue.rows_before(time)).sum();
-            if rows >= (limit / 4).max(1) {
+            if self.rows_before(time) >= (limit / 4).max(1) {
                 return limited;
             }
             share *= 2;
         }
+    }
+
+    /// Number of waiting rows before a time.
+    fn rows_before(&self, time: i64) -> usize {
+        self.streams.values().map(|queue| queue.rows_before(time)).sum()
     }
 
     /// Moves the rows before `bound`, and what follows from them, from the queues to `step`.

@@ -453,3 +453,15 @@ fn steps_have_about_as_many_rows_as_the_limit() {
     }
     assert_eq!((expected, merge.rows()), (0, 0));
 }
+
+#[test]
+fn rows_after_the_bound_do_not_split_a_step() {
+    let rows = |count: u64, from: i64| (0..count).map(|n| (n, from + n as i64)).collect::<Vec<_>>();
+    let mut merge = Merge::new(None);
+    merge.push(StreamId(1), 0, batch(&rows(50, 0)), 0);
+    for id in 2..=100 {
+        merge.push(StreamId(id), 0, batch(&rows(20, 1000)), 0);
+    }
+    let step = merge.step(Some(50), 100);
+    assert_eq!((step.order.len(), step.more, merge.rows()), (50, false, 99 * 20));
+}

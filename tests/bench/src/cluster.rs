@@ -53,6 +53,10 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Time between two measurements of the lag: the log-server writes its final time as often.
 const LAG_EVERY: Duration = Duration::from_millis(50);
 
+/// The stated errors are those of times so long before the restart, nanoseconds: the log-server
+/// learns the correction of times that it does not know yet from the first exchanges after it.
+const BEFORE_RESTART_NS: i64 = 5_000_000_000;
+
 /// Times of a log-client (`log-client/src/sweeper/sleep.rs`, `log-client/src/ship/connection.rs`).
 struct Intervals {
     /// Between two sweeps.
@@ -180,7 +184,7 @@ async fn play(
         rows.lost
     );
     let late = late(&trace)?;
-    let mut errors = stated_errors(&trace, names, measured)?;
+    let mut errors = stated_errors(&trace, names, measured - BEFORE_RESTART_NS)?;
     let quantiles = |values: &mut Vec<f64>| {
         values.sort_by(f64::total_cmp);
         [0.5, 0.99].map(|share| values[((values.len() - 1) as f64 * share).round() as usize])

@@ -426,7 +426,7 @@ impl Reader {
     /// ahead of the caller.
     ///
     /// # Errors
-    /// As [`Reader::joiner`] and [`Reader::scan`], as the items.
+    /// As [`Reader::joiner`] and [`Reader::scan`]. The items can have the same errors.
     pub fn rows(&self) -> Result<impl Iterator<Item = Result<RecordBatch, Error>> + '_, Error> {
         let joiner = self.joiner()?;
         Ok(self.scan(&Select::all())?.map(move |batch| {

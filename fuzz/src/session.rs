@@ -468,7 +468,7 @@ fn message(input: &mut Input<'_>) -> Message {
             Message::GivenUp { seq, stream, after: number(input), ranges, time: any_time(input) }
         }
         12 | 13 => Message::Heartbeat { watermark: any_time(input) },
-        14 => match seq % 8 {
+        14 => match seq % 9 {
             0 => Message::SuspendWatermark,
             1 => Message::Bye,
             2 => {
@@ -478,6 +478,7 @@ fn message(input: &mut Input<'_>) -> Message {
             4 => Message::Devices { seq: number(input), sample: any_sample(input) },
             5 => Message::Report { status: any_json(input) },
             6 => Message::Outcome { id: number(input), outcome: any_json(input) },
+            7 => Message::AckAtOnce,
             _ => Message::Request { request: any_json(input) },
         },
         _ => {

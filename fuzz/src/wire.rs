@@ -109,6 +109,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("answer", Message::Reply { reply: b"{}".to_vec() }),
         ("devices", Message::Devices { seq: 7, sample: device_sample() }),
         ("pace", Message::Pace { pace: Pace::Unfollowed }),
+        ("ack-at-once", Message::AckAtOnce),
     ]
 }
 

@@ -9,7 +9,7 @@ use common::producer::{play, recorded, start};
 use common::{Client, Judge, Script, Server, config, segments, until};
 use miot_log_client::{Config, Error, LogClient};
 use miot_proto::control;
-use miot_proto::wire::Message;
+use miot_proto::wire::{Message, PROMPT_ANSWERS};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -50,6 +50,28 @@ fn all_recorded_events_arrive() {
     server.wait_for(|judge| judge.said_bye);
     assert_eq!((report.abi_violations, report.clamped, report.undelivered), (0, 0, 0), "{report:?}");
     assert_eq!(segments(dir.path()), [""; 0]);
+}
+
+/// Answers to questions about the clock wait for other messages after the first ones, and a
+/// log-client that stops asks for acknowledgments.
+#[test]
+fn node_of_thousands_sends_few_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(Script { crowded: true, ..Script::default() });
+    let client = Client::start(config(dir.path(), &server.address));
+    let total = recorded(start(dir.path(), "2 1000"));
+    server.wait_for(|judge| judge.events() == total && judge.pongs > PROMPT_ANSWERS + 2);
+    let sent = server.connections().concat();
+    assert!(!sent.contains(&Message::AckAtOnce));
+    let is_pong = |message: &Message| matches!(message, Message::Pong { .. });
+    let pongs: Vec<usize> = (0..sent.len()).filter(|at| is_pong(&sent[*at])).collect();
+    let alone = pongs[PROMPT_ANSWERS..].iter().filter(|at| is_pong(&sent[*at - 1])).count();
+    assert_eq!(alone, 0, "{sent:?}");
+    let report = client.stop().unwrap();
+    assert_eq!((report.events, report.undelivered), (total as u64, 0));
+    server.wait_for(|judge| judge.said_bye);
+    let asked = server.connections().concat().iter().filter(|m| **m == Message::AckAtOnce).count();
+    assert_eq!(asked, 1);
 }
 
 #[test]

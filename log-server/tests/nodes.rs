@@ -9,9 +9,10 @@ use miot_log_server::columns::side_tables::{FileRow, RecordId, files};
 use miot_log_server::ids::{NodeId, StreamId};
 use miot_proto::event::{RecordKind, flag};
 use miot_proto::op::posix;
-use miot_proto::wire::{Message, ProcessLoss, StreamEnd};
+use miot_proto::wire::{Message, Pace, ProcessLoss, StreamEnd};
 use miot_trace_store::schema::column;
 use miot_trace_store::{Reader, Table};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
 use support::{Node, Record, Server, open, read};
 
@@ -46,6 +47,50 @@ async fn rows_of_two_nodes_are_in_one_order() {
     ];
     let expected: Vec<_> = expected.map(|(t, n, p, o)| (t, n.to_owned(), p.to_owned(), o)).into();
     assert_eq!(rows, expected);
+}
+
+/// With thousands of nodes an acknowledgment waits for the next question about the clock, unless the
+/// node asks for it.
+#[tokio::test]
+async fn acknowledgments_are_rare_with_thousands_of_nodes() {
+    const NODES: usize = 2000;
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let server = Server::start_with(|config| config.connections = 2 * NODES).await;
+    let mut others = Vec::new();
+    for number in 1..NODES {
+        let mut node = Node::connect(&server, &format!("n{number}"), 1).await;
+        node.peer.send(&Message::Bye).await;
+        others.push(node);
+    }
+    let mut node = Node::connect(&server, "a", 1).await;
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    node.batch(0, &[read(0, 10, 1)]).await;
+    node.heartbeat(100).await;
+    let (mut acknowledged, mut is_crowded) = (false, false);
+    while !(acknowledged && is_crowded) {
+        match node.peer.receive().await {
+            Some(Message::Ack { through }) => acknowledged = through == node.seq,
+            Some(Message::Pace { pace }) => is_crowded |= pace == Pace::Crowded,
+            Some(Message::Ping { sent }) => node.pong(sent).await,
+            other => panic!("{other:?}"),
+        }
+    }
+    // The next question stays without an answer, so that no other one comes for ten seconds.
+    while !matches!(node.peer.receive().await, Some(Message::Ping { .. })) {}
+    for attempt in [1, 2] {
+        node.batch(0, &[read(attempt, 100 * attempt as i64, 1)]).await;
+        node.heartbeat(100 * attempt as i64 + 50).await;
+        while let Some(message) = node.peer.poll(Duration::from_millis(500)).await {
+            // The first batch may end a pause of the cluster: that is another message.
+            assert!(attempt == 1 || !matches!(message, Message::Ack { .. }), "{message:?}");
+        }
+    }
+    node.peer.send(&Message::AckAtOnce).await;
+    node.all_acked().await;
+    let trace = server.finish().await;
+    assert_eq!(trace.rows().len(), 3);
 }
 
 #[tokio::test]

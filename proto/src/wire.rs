@@ -17,9 +17,11 @@
 //!    sequence number. The numbers ascend through the session, over all its connections; numbers of
 //!    messages that were given up are skipped. `Heartbeat` follows each sweep, or
 //!    `SuspendWatermark`. `Ack { through }` means that all numbers up to and including `through`
-//!    are durable. Messages that are not acknowledged are sent again, in order, on the next
+//!    are durable. A server with thousands of nodes sends it rarely, until the log-client sends
+//!    `AckAtOnce`. Messages that are not acknowledged are sent again, in order, on the next
 //!    connection. The server drops those that it already has, by stream and attempt number.
-//! 3. The server sends `Ping`, the log-client replies `Pong`, to measure the offset of the clocks.
+//! 3. The server sends `Ping`, the log-client replies `Pong`, to measure the offset of the clocks:
+//!    at once, or, at the pace [`Pace::Crowded`], with its next messages ([`PROMPT_ANSWERS`]).
 //! 4. `Bye` after the last acknowledgment.
 //!
 //! If both sides have minor version [`COMMANDS_SINCE_MINOR`] or later, the log-client also reports
@@ -52,7 +54,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the messages. A server accepts every client with its own major version. Since minor
 /// version 3 a batch may contain rows of kind [`crate::batch::REFUSED`]; an earlier server does not
 /// count them in `losses`.
-pub const VERSION: Version = Version { major: 3, minor: 4 };
+pub const VERSION: Version = Version { major: 3, minor: 5 };
 /// First minor version in which log-clients send reports and accept commands. Earlier ones are sent
 /// no such messages.
 pub const COMMANDS_SINCE_MINOR: u16 = 1;
@@ -66,6 +68,13 @@ pub const CROWDED_SINCE_MINOR: u16 = 4;
 /// [`Message::Resume`] and [`Message::Members`], and send [`Message::Member`] and
 /// [`Message::Final`]. Earlier peers are sent none of these.
 pub const SETS_SINCE_MINOR: u16 = 4;
+/// First minor version in which log-clients can ask for acknowledgments with
+/// [`Message::AckAtOnce`]. Earlier ones get each acknowledgment at once, and earlier log-servers
+/// are not asked.
+pub const ACK_AT_ONCE_SINCE_MINOR: u16 = 5;
+/// At the pace [`Pace::Crowded`], so many `Ping` of a connection are answered at once, so that the
+/// clock is known soon. Later ones are answered with the next messages of the log-client.
+pub const PROMPT_ANSWERS: usize = 16;
 /// First bytes of every `Hello`. A client of another protocol is detected by them.
 pub const GREETING: [u8; 8] = *b"MIOTWIRE";
 /// Maximum payload of a frame, bytes.
@@ -502,6 +511,9 @@ pub enum Message {
         /// Nanoseconds since 1970.
         time: i64,
     },
+    /// The log-client waits for acknowledgments, because it stops or its spool is full. Until the
+    /// end of the connection the server sends each of them at once.
+    AckAtOnce,
 }
 
 /// How soon the server needs the events and watermarks of a node. It is a hint: no event is lost or

@@ -74,6 +74,8 @@ impl Transport for Broker {
 }
 
 impl Sender for ToBroker {
+    const OVERTAKES: bool = true;
+
     async fn send(&mut self, frames: &[u8]) -> io::Result<()> {
         let sent = self.writer.write_all(frames).await;
         sent.map_err(|error| reason(&self.progress, error))

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::pace::CurrentPace;
 use crate::report::{CommandHandler, OutcomeQueue, Reporter};
 use crate::spool::{Reader, Spool};
-use miot_proto::wire::{Message, Pace};
+use miot_proto::wire::{ACK_AT_ONCE_SINCE_MINOR, COMMANDS_SINCE_MINOR, Message, PROMPT_ANSWERS, Pace};
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -85,9 +85,9 @@ pub(crate) async fn ship<T: Transport>(
     let mut accepted = false;
     loop {
         let reason = match transport.connect(shipper.spool.session()).await {
-            Ok(ConnectOutcome::Welcome { sender, receiver, through, steerable }) => {
+            Ok(ConnectOutcome::Welcome { sender, receiver, through, minor }) => {
                 accepted = true;
-                let answer = Some(Answer { through, steerable });
+                let answer = Some(Answer { through, minor });
                 match shipper.connection(peer, (sender, receiver), answer, &mut spooled, &mut backoff).await?
                 {
                     Some(reason) => reason,
@@ -125,8 +125,8 @@ pub(crate) async fn ship<T: Transport>(
 struct Answer {
     /// The server has everything up to this number.
     through: u64,
-    /// The server accepts reports and sends commands.
-    steerable: bool,
+    /// Minor version of the server.
+    minor: u16,
 }
 
 struct Shipper {
@@ -164,11 +164,19 @@ impl Shipper {
         }
     }
 
-    fn report_times(&self) -> ReportTimes {
-        match self.services.as_ref().map(|services| services.pace.get()) {
-            Some(Pace::Crowded) => REPORTS_CROWDED,
-            _ => REPORTS,
+    /// The log-server has thousands of nodes.
+    fn is_crowded(&self) -> bool {
+        self.services.as_ref().is_some_and(|services| services.pace.get() == Pace::Crowded)
+    }
+
+    /// Appends the answers to all clock queries. Returns their number.
+    fn answer_clock_queries(&self, out: &mut Vec<u8>) -> usize {
+        let queries = std::mem::take(&mut *self.clock_queries());
+        for (sent, received) in &queries {
+            let (sent, received, answered) = (*sent, *received, self.clock.now());
+            Message::Pong { sent, received, answered }.append_frame(out);
         }
+        queries.len()
     }
 
     fn clock_queries(&self) -> MutexGuard<'_, Vec<(i64, i64)>> {
@@ -263,7 +271,7 @@ impl Shipper {
                 return Ok(ConnectionEnd::Broken(io::Error::new(io::ErrorKind::TimedOut, reason)));
             };
             match message {
-                Ok(ServerMessage::Welcome { through, steerable }) => {
+                Ok(ServerMessage::Welcome { through, minor }) => {
                     if self.answer.borrow().is_some() {
                         continue;
                     }
@@ -271,7 +279,7 @@ impl Shipper {
                         return Ok(end);
                     }
                     tracing::info!(server = peer.server, through, "the log-server has answered");
-                    self.answer.send_replace(Some(Answer { through, steerable }));
+                    self.answer.send_replace(Some(Answer { through, minor }));
                     self.connected(true);
                     self.spool.acknowledge(through);
                 }
@@ -301,22 +309,24 @@ impl Shipper {
     }
 
     /// Sends messages until nothing more comes and everything is acknowledged. `out` is sent first.
-    async fn write(
+    async fn write<S: Sender>(
         &self,
-        sender: &mut impl Sender,
+        sender: &mut S,
         spooled: &mut Reader,
         mut out: Vec<u8>,
     ) -> io::Result<()> {
-        let (mut report_at, mut answers) = (Instant::now(), Vec::new());
+        let (mut report_at, mut answers, mut has_asked) = (Instant::now(), Vec::new(), false);
+        let mut answered = 0;
         loop {
-            for (sent, received) in self.clock_queries().drain(..) {
-                let answered = self.clock.now();
-                Message::Pong { sent, received, answered }.append_frame(&mut answers);
-            }
-            if !answers.is_empty() {
-                // Without delay: the longer an answer takes, the less precise it is.
-                sender.send_now(&answers).await?;
-                answers.clear();
+            // With thousands of nodes, messages cost more than the precision that a delay takes away.
+            let answers_wait = self.is_crowded() && answered >= PROMPT_ANSWERS && !S::OVERTAKES;
+            if !answers_wait {
+                answered += self.answer_clock_queries(&mut answers);
+                if !answers.is_empty() {
+                    // Without delay: the longer an answer takes, the less precise it is.
+                    sender.send_now(&answers).await?;
+                    answers.clear();
+                }
             }
             if !out.is_empty() {
                 sender.send(&out).await?;
@@ -325,14 +335,20 @@ impl Shipper {
             // Checked first: a spool that has ended holds its last watermark already.
             let done = self.spool.is_done();
             spooled.take(&mut out, WRITE_BYTES);
-            let steerable = self.answer.borrow().is_some_and(|answer| answer.steerable);
+            let server_has = |minor| self.answer.borrow().is_some_and(|answer| answer.minor >= minor);
+            let steerable = server_has(COMMANDS_SINCE_MINOR);
             if steerable {
                 self.outcomes().take().iter().for_each(|outcome| outcome.append_frame(&mut out));
-                let (now, ReportTimes { every, early }) = (Instant::now(), self.report_times());
+                let ReportTimes { every, early } = if self.is_crowded() { REPORTS_CROWDED } else { REPORTS };
+                let now = Instant::now();
                 if now >= report_at || !out.is_empty() && now + early >= report_at {
                     self.report(&mut out);
                     report_at = report_at.max(now) + every;
                 }
+            }
+            if !has_asked && server_has(ACK_AT_ONCE_SINCE_MINOR) && self.spool.needs_acknowledgments() {
+                Message::AckAtOnce.append_frame(&mut out);
+                has_asked = true;
             }
             if done {
                 Message::Bye.append_frame(&mut out);
@@ -343,6 +359,9 @@ impl Shipper {
                     () = tokio::time::sleep_until(report_at), if steerable => {}
                 }
                 continue;
+            }
+            if answers_wait {
+                self.answer_clock_queries(&mut out);
             }
             sender.send(&out).await?;
             out.clear();

@@ -107,7 +107,7 @@ impl Transport for FaultyTransport {
         let _ = news.send(ServerMessage::ClockQuery(7));
         let (frames, through) = (server.random.u64(..12), server.through(session));
         let sender = FaultySender { server: Arc::clone(&self.0), session, news: Some(news), frames };
-        Ok(ConnectOutcome::Welcome { sender, receiver, through, steerable: false })
+        Ok(ConnectOutcome::Welcome { sender, receiver, through, minor: 0 })
     }
 }
 

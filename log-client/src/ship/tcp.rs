@@ -4,8 +4,7 @@ use super::Peer;
 use super::stream::{FromServer, ToServer, both_ways};
 use super::transport::{ConnectOutcome, Receiver, Sender, ServerMessage, Transport};
 use miot_proto::wire::{
-    COMMANDS_SINCE_MINOR, FRAME_HEADER, GREETING, MAX_HELLO, Message, Role, SETS_SINCE_MINOR, VERSION,
-    Version, frame_header,
+    FRAME_HEADER, GREETING, MAX_HELLO, Message, Role, SETS_SINCE_MINOR, VERSION, Version, frame_header,
 };
 use miot_tls::failure::refusal;
 use rustix::net::sockopt;
@@ -66,8 +65,7 @@ pub(super) fn outcome<S, R>(answer: Message, peer: &Peer, sender: S, receiver: R
             )
         }
         Message::Welcome { through, version } => {
-            let steerable = version.minor >= COMMANDS_SINCE_MINOR;
-            ConnectOutcome::Welcome { sender, receiver, through, steerable }
+            ConnectOutcome::Welcome { sender, receiver, through, minor: version.minor }
         }
         Message::Refused { reason, transient: true } => ConnectOutcome::NotNow(reason),
         Message::Refused { reason, .. } => ConnectOutcome::Refused(reason),
@@ -144,9 +142,7 @@ pub(super) async fn next_message(reader: &mut (impl AsyncRead + Unpin)) -> io::R
             Message::Welcome { version, .. } if version.major != VERSION.major => {
                 ServerMessage::Refused(other_version(version))
             }
-            Message::Welcome { through, version } => {
-                ServerMessage::Welcome { through, steerable: version.minor >= COMMANDS_SINCE_MINOR }
-            }
+            Message::Welcome { through, version } => ServerMessage::Welcome { through, minor: version.minor },
             // Messages of a higher minor version are not needed.
             _ => continue,
         });

@@ -203,7 +203,7 @@ impl Transport for SilentTransport {
         self.0 += 1;
         let (news, receiver) = tokio::sync::mpsc::unbounded_channel();
         let sender = SilentSender(news, self.0 > 1);
-        Ok(ConnectOutcome::Welcome { sender, receiver, through: 0, steerable: false })
+        Ok(ConnectOutcome::Welcome { sender, receiver, through: 0, minor: 0 })
     }
 }
 

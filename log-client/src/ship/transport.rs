@@ -27,8 +27,8 @@ pub(crate) trait Transport {
 #[derive(Debug)]
 pub(crate) enum ConnectOutcome<S, R> {
     /// Accepted. The server has everything up to `through`; the rest must be sent, in order, after
-    /// the definitions in force. `steerable`: the server accepts reports and sends commands.
-    Welcome { sender: S, receiver: R, through: u64, steerable: bool },
+    /// the definitions in force. `minor`: minor version of the server.
+    Welcome { sender: S, receiver: R, through: u64, minor: u16 },
     /// No log-server has answered yet, and what is sent waits for one. Everything that is not
     /// acknowledged must be sent, in order, after the definitions in force.
     #[cfg_attr(not(feature = "broker"), allow(dead_code, reason = "only a broker keeps messages"))]
@@ -41,6 +41,9 @@ pub(crate) enum ConnectOutcome<S, R> {
 
 /// Sending half.
 pub(crate) trait Sender {
+    /// [`send_now`](Self::send_now) may overtake earlier frames.
+    const OVERTAKES: bool = false;
+
     /// Sends whole frames, after all earlier ones. A return does not mean that they have arrived.
     ///
     /// # Errors
@@ -72,7 +75,7 @@ pub(crate) trait Receiver {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ServerMessage {
     /// The answer to a connection that began unanswered, see [`ConnectOutcome::Welcome`].
-    Welcome { through: u64, steerable: bool },
+    Welcome { through: u64, minor: u16 },
     /// Everything up to this sequence number is durable at the log-server.
     Acknowledged(u64),
     /// Clock query; the answer repeats this number.

@@ -289,6 +289,13 @@ impl Spool {
         state.ended && state.unwritten == 0 && state.acknowledged >= state.last
     }
 
+    /// True while acknowledgments are waited for: the spool has ended or has no space.
+    pub(crate) fn needs_acknowledgments(&self) -> bool {
+        let is_full = self.is_full();
+        let state = self.state();
+        (state.ended || is_full || state.unwritten > 0) && state.acknowledged < state.last
+    }
+
     /// True if something is damaged, so that the ledgers must be replayed before the end.
     pub(crate) fn needs_replay(&self) -> bool {
         self.state().replay_needed

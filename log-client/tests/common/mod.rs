@@ -5,7 +5,9 @@ pub(crate) mod producer;
 use miot_log_client::{Config, Error, LogClient, RunSummary};
 use miot_proto::batch::Columns;
 use miot_proto::control::WhenFull;
-use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, Role, StreamEnd, StreamKey, VERSION, frame_header};
+use miot_proto::wire::{
+    FRAME_HEADER, MAX_FRAME, Message, Pace, Role, StreamEnd, StreamKey, VERSION, frame_header,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -27,6 +29,9 @@ pub(crate) struct Script {
     pub(crate) forgetful: bool,
     /// Nothing is acknowledged at all.
     pub(crate) silent: bool,
+    /// As with thousands of nodes: the pace is [`Pace::Crowded`], each answer is followed by the next
+    /// question, and nothing is acknowledged before the log-client asks for it.
+    pub(crate) crowded: bool,
     /// Every connection is refused permanently.
     pub(crate) refuse: bool,
     /// Number of connections that are refused temporarily.
@@ -100,18 +105,24 @@ fn serve(
         return refuse(stream, false);
     }
     stream.write_all(&Message::Welcome { version: VERSION, through: *through }.frame())?;
+    if script.crowded {
+        stream.write_all(&Message::Pace { pace: Pace::Crowded }.frame())?;
+    }
     stream.write_all(&Message::Ping { sent: 42 }.frame())?;
+    let (mut acknowledges, mut received) = (!script.silent && !script.crowded, *through);
     for count in 0.. {
         if cut.is_some_and(|cut| count >= cut) {
             return Ok(());
         }
         let message = receive(&mut stream)?;
-        let seq = message.seq();
+        received = received.max(message.seq().unwrap_or(0));
+        acknowledges |= message == Message::AckAtOnce;
+        if script.crowded && matches!(message, Message::Pong { .. }) {
+            stream.write_all(&Message::Ping { sent: 42 }.frame())?;
+        }
         kept.lock().unwrap().last_mut().unwrap().push(message);
-        if let Some(seq) =
-            seq.filter(|seq| *seq > 0 && !script.silent && !(script.forgetful && cut.is_some()))
-        {
-            *through = (*through).max(seq);
+        if acknowledges && received > *through && !(script.forgetful && cut.is_some()) {
+            *through = received;
             stream.write_all(&Message::Ack { through: *through }.frame())?;
         }
     }
@@ -211,7 +222,10 @@ impl Judge {
                         let next = came.max(given_up.last().copied()).map_or(0, |last| last + 1);
                         given_up.extend(ranges.iter().flat_map(|(first, last)| (*first).max(next)..=*last));
                     }
-                    Message::SuspendWatermark | Message::Devices { .. } | Message::Report { .. } => {}
+                    Message::SuspendWatermark
+                    | Message::Devices { .. }
+                    | Message::Report { .. }
+                    | Message::AckAtOnce => {}
                     Message::StreamEnd { end, .. } => {
                         judge.ends.insert(numbers[&end.stream], *end);
                     }

@@ -96,11 +96,6 @@ impl RoundTrips {
         }
     }
 
-    /// Number of exchanges.
-    pub(super) fn count(&self) -> usize {
-        self.count
-    }
-
     /// The shortest recent round trip, nanoseconds; 0 without an exchange.
     pub(super) fn shortest(&self) -> i64 {
         self.recent.iter().copied().min().unwrap_or(0)

@@ -11,7 +11,8 @@
 //! **Offset.** The bounds of all exchanges are projected to the present, with the bounds of the
 //! drift, and intersected (Marzullo 1984). Slow delays of the two directions count separately: the
 //! result is the fastest delay there plus the fastest delay back, so an exchange that was queued in
-//! one direction still narrows the other side.
+//! one direction still narrows the other side. The two bounds of one exchange are those of
+//! different times: a node may answer a question seconds later, with its next message.
 //!
 //! **Drift.** If one exchange shows that the offset was at least `a` and a later one that it is at
 //! most `b`, the rate between them was at most `(b − a) / span`, and vice versa. The least and the
@@ -39,11 +40,13 @@ const MAX_POINTS: usize = 32;
 /// Measurement of one exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The node's time, nanoseconds since 1970.
-    pub node: i64,
-    /// The offset was at least this, nanoseconds.
+    /// The node's time at which the question arrived, nanoseconds since 1970.
+    pub there: i64,
+    /// The offset was at least this then, nanoseconds.
     pub low: i64,
-    /// The offset was at most this, nanoseconds.
+    /// The node's time at which it answered, nanoseconds since 1970; not before `there`.
+    pub answered: i64,
+    /// The offset was at most this then, nanoseconds.
     pub high: i64,
 }
 
@@ -53,17 +56,25 @@ impl Exchange {
     /// times give absurd bounds.
     #[must_use]
     pub fn new(sent: i64, (there, answered): (i64, i64), back: i64) -> Exchange {
-        let held = answered.saturating_sub(there).max(0);
-        // The lower bound, projected to the time of the answer.
-        let drifted = (held as f64 * LIMIT).ceil() as i64;
-        let low = sent.saturating_sub(answered).saturating_add(held).saturating_sub(drifted);
-        Exchange { node: answered, low, high: back.saturating_sub(answered).max(low) }
+        let there = there.min(answered);
+        let low = sent.saturating_sub(there);
+        let mut exchange = Exchange { there, low, answered, high: back.saturating_sub(answered) };
+        exchange.high = exchange.high.max(exchange.low_when_answered(-LIMIT));
+        exchange
     }
 
-    /// Duration from question to answer without the time that the node took, nanoseconds.
-    #[must_use]
-    pub fn round_trip(&self) -> i64 {
-        self.high.saturating_sub(self.low)
+    /// The lower bound at the time of the answer, if the offset has changed at this rate since the
+    /// question arrived.
+    fn low_when_answered(&self, rate: f64) -> i64 {
+        let held = self.answered.saturating_sub(self.there) as f64;
+        self.low.saturating_add((held * rate).floor() as i64)
+    }
+
+    /// Least and greatest duration from question to answer without the time that the node took,
+    /// nanoseconds. `drift`: bounds of the rate meanwhile.
+    pub(super) fn round_trip(&self, drift: Bounds<f64>) -> Bounds<i64> {
+        let at_rate = |rate| self.high.saturating_sub(self.low_when_answered(rate)).max(0);
+        Bounds { low: at_rate(drift.high), high: at_rate(drift.low) }
     }
 }
 
@@ -121,29 +132,29 @@ pub(super) struct ClockEstimate {
 impl ClockEstimate {
     /// Bounds after one exchange.
     pub(super) fn new(exchange: Exchange) -> ClockEstimate {
-        let Exchange { node, low, high } = exchange;
         ClockEstimate {
-            at: node,
-            offset: Bounds { low, high },
+            at: exchange.answered,
+            offset: Bounds { low: exchange.low_when_answered(-LIMIT), high: exchange.high },
             drift: Bounds { low: -LIMIT, high: LIMIT },
-            lows: vec![Point { node, offset: low }],
-            highs: vec![Point { node, offset: high }],
+            lows: vec![Point { node: exchange.there, offset: exchange.low }],
+            highs: vec![Point { node: exchange.answered, offset: exchange.high }],
         }
     }
 
     /// Adds an exchange. Returns false if it contradicts the earlier ones: then only the new one
     /// counts.
     pub(super) fn add(&mut self, exchange: Exchange) -> bool {
-        let moved = self.offset_at(exchange.node);
-        let offset = Bounds { low: moved.low.max(exchange.low), high: moved.high.min(exchange.high) };
-        if offset.low > offset.high || exchange.node < self.at {
+        let moved = self.offset_at(exchange.answered);
+        let low = exchange.low_when_answered(self.drift.low);
+        let offset = Bounds { low: moved.low.max(low), high: moved.high.min(exchange.high) };
+        if offset.low > offset.high || exchange.there < self.at {
             *self = ClockEstimate::new(exchange);
             return false;
         }
-        (self.at, self.offset) = (exchange.node, offset);
-        self.lows.push(Point { node: exchange.node, offset: exchange.low });
-        self.highs.push(Point { node: exchange.node, offset: exchange.high });
-        let oldest = exchange.node.saturating_sub(WINDOW);
+        (self.at, self.offset) = (exchange.answered, offset);
+        self.lows.push(Point { node: exchange.there, offset: exchange.low });
+        self.highs.push(Point { node: exchange.answered, offset: exchange.high });
+        let oldest = exchange.answered.saturating_sub(WINDOW);
         for points in [&mut self.lows, &mut self.highs] {
             points.retain(|point| point.node >= oldest);
         }

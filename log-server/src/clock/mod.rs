@@ -28,6 +28,7 @@ use error::{ClockErrors, RoundTrips};
 use estimate::{Bounds, ClockEstimate, LIMIT, WANDER};
 use line::CorrectionLine;
 use miot_proto::batch::Columns;
+use miot_proto::wire::PROMPT_ANSWERS;
 use miot_trace_store::ClockPiece;
 use std::time::Duration;
 
@@ -142,7 +143,7 @@ impl ClockEffort {
         match self {
             ClockEffort::Full => 0,
             ClockEffort::Relaxed => 64,
-            ClockEffort::Low => 16,
+            ClockEffort::Low => PROMPT_ANSWERS,
         }
     }
 }
@@ -157,6 +158,8 @@ pub struct NodeClock {
     prior: Option<f64>,
     estimate: Option<ClockEstimate>,
     round_trips: RoundTrips,
+    /// Number of exchanges that agree.
+    exchanges: usize,
     /// True until a piece begins on this connection.
     returned: bool,
     effort: ClockEffort,
@@ -175,6 +178,7 @@ impl NodeClock {
             prior: current.map(|current| current.piece.drift as f64 / BILLION),
             estimate: None,
             round_trips: RoundTrips::default(),
+            exchanges: 0,
             returned: current.is_some(),
             effort: ClockEffort::Full,
         }
@@ -187,17 +191,19 @@ impl NodeClock {
 
     /// Adds an exchange. Returns false if it contradicts the earlier ones.
     pub fn add(&mut self, exchange: Exchange) -> bool {
-        let agrees = match &mut self.estimate {
-            None => {
-                self.estimate = Some(ClockEstimate::new(exchange));
-                true
-            }
-            Some(estimate) => estimate.add(exchange),
+        let (agrees, drift) = match &mut self.estimate {
+            None => (true, self.estimate.insert(ClockEstimate::new(exchange)).drift()),
+            Some(estimate) => (estimate.add(exchange), estimate.drift()),
         };
         if !agrees {
-            self.round_trips = RoundTrips::default();
+            (self.round_trips, self.exchanges) = (RoundTrips::default(), 0);
         }
-        self.round_trips.add(exchange.round_trip());
+        self.exchanges += 1;
+        let round_trip = exchange.round_trip(drift);
+        // That of an answer after seconds is known only as well as the drift.
+        if round_trip.high - round_trip.low <= round_trip.high / 8 {
+            self.round_trips.add(round_trip.low);
+        }
         agrees
     }
 
@@ -254,7 +260,7 @@ impl NodeClock {
 
     /// Less than full effort only once enough exchanges have shown how fast the path is.
     fn effort_now(&self) -> ClockEffort {
-        let is_known = self.round_trips.count() >= self.effort.after_exchanges();
+        let is_known = self.exchanges >= self.effort.after_exchanges();
         if is_known { self.effort } else { ClockEffort::Full }
     }
 

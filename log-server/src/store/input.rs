@@ -64,6 +64,8 @@ pub(crate) enum NodeInput {
     Heartbeat { watermark: i64 },
     /// See [`Message::SuspendWatermark`].
     Aside,
+    /// See [`Message::AckAtOnce`].
+    AckAtOnce,
     /// See [`Message::Bye`].
     Bye,
     /// The connection ended.
@@ -91,6 +93,8 @@ pub(crate) struct ConnectRequest {
     /// Receives the acknowledged sequence number. The store drops it when it has finished with the
     /// session.
     pub(crate) acks: watch::Sender<Seq>,
+    /// The node cannot ask for acknowledgments, so it gets each of them at once.
+    pub(crate) ack_at_once: bool,
     /// Receives all other messages for the node.
     pub(crate) out: mpsc::UnboundedSender<Message>,
     /// Receives the answer. The store drops it to refuse the node.

@@ -3,7 +3,7 @@
 use super::Store;
 use super::input::{ConnectRequest, Connected, Input, InputKind, NodeInput, ReaderInput};
 use super::processes::Ending;
-use super::sessions::{SessionKey, Ticket};
+use super::sessions::{AckReceiver, SessionKey, Ticket};
 use crate::columns::side_tables;
 use crate::error::{Error, Refusal};
 use crate::ids::catalog::LimitReached;
@@ -66,10 +66,11 @@ impl Store {
     fn take_from_node(
         &mut self,
         arrival: Arrival,
-        SessionKey { node, .. }: SessionKey,
+        session: SessionKey,
         input: NodeInput,
         ticket: impl FnOnce(Seq) -> Option<Ticket>,
     ) -> Result<(), Error> {
+        let node = session.node;
         match input {
             NodeInput::Clock(pieces) => {
                 self.clocks.add(node, &pieces);
@@ -138,6 +139,7 @@ impl Store {
                 self.watermarks.heartbeat(node, watermark, arrival.now);
             }
             NodeInput::Aside => self.watermarks.exempt(node, arrival.now),
+            NodeInput::AckAtOnce => self.sessions.ack_at_once(session),
             NodeInput::Bye => self.watermarks.said_goodbye(node),
             NodeInput::Closed => self.close(arrival),
         }
@@ -189,7 +191,8 @@ impl Store {
             self.watermarks.add(i64::MIN, now);
         }
         let session = SessionKey { node, session: request.session };
-        let (through, replaced) = self.sessions.connect(conn, session, request.out, request.acks);
+        let receiver = AckReceiver::new(request.acks, request.ack_at_once);
+        let (through, replaced) = self.sessions.connect(conn, session, request.out, receiver);
         if let Some(old) = replaced {
             let reason = format!(
                 "another log-client connected as node `{}`; if that was not a restart, give one of them another name",

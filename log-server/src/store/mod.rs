@@ -416,7 +416,7 @@ impl Store {
             return Ok(());
         }
         self.clocks.committed();
-        self.sessions.acknowledge(self.uncommitted.drain(..));
+        self.sessions.acknowledge(self.uncommitted.drain(..), has_many_nodes());
         self.budget.notify_freed();
         Ok(())
     }

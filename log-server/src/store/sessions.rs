@@ -7,6 +7,10 @@ use miot_proto::wire::Message;
 use std::collections::{HashMap, HashSet, VecDeque};
 use tokio::sync::{mpsc, watch};
 
+/// With thousands of nodes, a session is told only once so many messages have become durable. It
+/// also acknowledges with any other message that it sends, as the next question about the clock.
+const RARE_ACK_AFTER: u64 = 64;
+
 /// Number of sessions per node whose acknowledgments are kept.
 const MAX_SESSIONS: usize = 16;
 
@@ -35,8 +39,41 @@ impl Ticket {
 #[derive(Debug, Default)]
 struct Session {
     acks: Acks,
-    /// Receives the acknowledged number while the session is connected.
-    out: Option<watch::Sender<Seq>>,
+    /// Present while the session is connected.
+    out: Option<AckReceiver>,
+}
+
+/// Where a connected session receives the acknowledged number.
+#[derive(Debug)]
+pub(super) struct AckReceiver {
+    out: watch::Sender<Seq>,
+    at_once: bool,
+    /// The last number that has woken the session.
+    told: Option<Seq>,
+}
+
+impl AckReceiver {
+    /// `at_once`: the session is never told rarely.
+    pub(super) fn new(out: watch::Sender<Seq>, at_once: bool) -> AckReceiver {
+        AckReceiver { out, at_once, told: None }
+    }
+
+    /// Sets the number. If `rarely`, the session is woken only for the first one, and then once
+    /// [`RARE_ACK_AFTER`] messages were not acknowledged.
+    fn set(&mut self, through: Seq, rarely: bool) {
+        let waits = |told: Seq| rarely && !self.at_once && through.0 - told.0 < RARE_ACK_AFTER;
+        let wakes = !self.told.is_some_and(waits);
+        self.out.send_if_modified(|now| std::mem::replace(now, through) != through && wakes);
+        if wakes {
+            self.told = Some(through);
+        }
+    }
+
+    /// From now on the session is told at once.
+    fn tell_at_once(&mut self) {
+        self.at_once = true;
+        self.out.send_modify(|_| {});
+    }
 }
 
 /// Connection of a node.
@@ -67,7 +104,7 @@ impl Sessions {
         conn: ConnId,
         session: SessionKey,
         out: mpsc::UnboundedSender<Message>,
-        acks: watch::Sender<Seq>,
+        acks: AckReceiver,
     ) -> (Seq, Option<Connection>) {
         let replaced = self.current.insert(session.node, conn).and_then(|old| self.connections.remove(&old));
         if let Some(old) = &replaced {
@@ -119,8 +156,15 @@ impl Sessions {
         seq == Seq::NONE || session.is_none_or(|session| session.acks.received(seq))
     }
 
-    /// Acknowledges durable messages.
-    pub(super) fn acknowledge(&mut self, tickets: impl Iterator<Item = Ticket>) {
+    /// The session waits for acknowledgments.
+    pub(super) fn ack_at_once(&mut self, session: SessionKey) {
+        if let Some(out) = self.sessions.get_mut(&session).and_then(|session| session.out.as_mut()) {
+            out.tell_at_once();
+        }
+    }
+
+    /// Acknowledges durable messages. `rarely`: see [`RARE_ACK_AFTER`].
+    pub(super) fn acknowledge(&mut self, tickets: impl Iterator<Item = Ticket>, rarely: bool) {
         let mut changed = HashSet::new();
         for ticket in tickets {
             if let Some(session) = self.sessions.get_mut(&ticket.session) {
@@ -128,11 +172,38 @@ impl Sessions {
                 changed.insert(ticket.session);
             }
         }
-        for session in changed.iter().filter_map(|key| self.sessions.get(key)) {
-            if let Some(out) = &session.out {
-                let new = session.acks.through();
-                out.send_if_modified(|through| std::mem::replace(through, new) != new);
+        for key in changed {
+            if let Some(Session { acks, out: Some(out) }) = self.sessions.get_mut(&key) {
+                out.set(acks.through(), rarely);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_of_sessions_are_told_rarely() {
+        let (out, mut told) = watch::channel(Seq(0));
+        let mut receiver = AckReceiver::new(out, false);
+        let mut numbers_told = |receiver: &mut AckReceiver, through, rarely| {
+            receiver.set(Seq(through), rarely);
+            (told.has_changed().unwrap(), *told.borrow_and_update())
+        };
+        assert_eq!(numbers_told(&mut receiver, 3, true), (true, Seq(3)), "the first one");
+        assert_eq!(numbers_told(&mut receiver, 4, true), (false, Seq(4)), "for the next message");
+        assert_eq!(numbers_told(&mut receiver, 5, false), (true, Seq(5)), "few sessions");
+        assert_eq!(numbers_told(&mut receiver, 4 + RARE_ACK_AFTER, true), (false, Seq(4 + RARE_ACK_AFTER)));
+        assert!(numbers_told(&mut receiver, 5 + RARE_ACK_AFTER, true).0);
+        assert!(!numbers_told(&mut receiver, 6 + RARE_ACK_AFTER, true).0);
+        receiver.tell_at_once();
+        assert!(numbers_told(&mut receiver, 6 + RARE_ACK_AFTER, true).0, "the node asked");
+        assert!(numbers_told(&mut receiver, 7 + RARE_ACK_AFTER, true).0);
+        let (out, told) = watch::channel(Seq(0));
+        let mut receiver = AckReceiver::new(out, true);
+        (1..=3).for_each(|through| receiver.set(Seq(through), true));
+        assert!(told.has_changed().unwrap(), "an earlier log-client");
     }
 }

@@ -116,8 +116,15 @@ impl SimulatedServer {
         let (out_in, out) = mpsc::unbounded_channel();
         let (reply, mut connected) = oneshot::channel();
         let (node, flow_of_store) = (node.to_owned(), Arc::clone(&flow));
-        let request =
-            ConnectRequest { node, session, flow: flow_of_store, acks: acks_in, out: out_in, reply };
+        let request = ConnectRequest {
+            node,
+            session,
+            flow: flow_of_store,
+            acks: acks_in,
+            ack_at_once: false,
+            out: out_in,
+            reply,
+        };
         self.last_connection += 1;
         let number = self.last_connection;
         self.send(self.shared.input(ConnId(number), InputKind::Connect(request)), now)?;

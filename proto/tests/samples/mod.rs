@@ -283,5 +283,6 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
             },
         ),
         ("final", Message::Final { time: 1_700_000_000_000_000_000 }),
+        ("ack_at_once", Message::AckAtOnce),
     ]
 }

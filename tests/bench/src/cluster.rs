@@ -3,7 +3,7 @@
 //!
 //! One thread simulates the nodes: each has a certificate and a connection of its own, sweeps at
 //! the pace that the log-server asks for, sends what a log-client sends (watermarks, reports,
-//! answers to clock queries), keeps batches until they are acknowledged, and reconnects with the
+//! answers to clock queries with the next message or at once), keeps batches until they are acknowledged, and reconnects with the
 //! back-off of the log-client. The thread reports its own CPU time.
 //!
 //! *Lag* is the age of the time up to which the trace is final, read every 50 ms: the watermarks of
@@ -26,8 +26,8 @@ use miot_proto::event::{Event, RecordKind, flag};
 use miot_proto::op::posix;
 use miot_proto::status::NodeReport;
 use miot_proto::wire::{
-    FRAME_HEADER, GREETING, Message, Pace, Process, ProcessKey, ProcessLoss, Role, Stream, StreamEnd,
-    StreamKey, VERSION, frame_header,
+    FRAME_HEADER, GREETING, Message, PROMPT_ANSWERS, Pace, Process, ProcessKey, ProcessLoss, Role, Stream,
+    StreamEnd, StreamKey, VERSION, frame_header,
 };
 use miot_tls::{Files, TlsClient};
 use miot_trace_store::{Corrections, Reader, final_time, schema};
@@ -416,11 +416,16 @@ impl Node {
             self.stream(0).append_frame(&mut out);
         }
         self.kept.iter().for_each(|(_, frame, ..)| out.extend_from_slice(frame));
-        let mut pace = Pace::Live;
+        let (mut pace, mut questions, mut answered) = (Pace::Live, Vec::new(), 0);
         let mut sweep_at = Instant::now() + intervals(pace).sweep.mul_f64(self.random.f64());
         let mut report_at = Instant::now() + intervals(pace).report.mul_f64(self.random.f64());
         loop {
-            if !out.is_empty() {
+            let answers_wait = pace == Pace::Crowded && answered >= PROMPT_ANSWERS;
+            if !out.is_empty() || !answers_wait && !questions.is_empty() {
+                answered += questions.len();
+                for (sent, received) in questions.drain(..) {
+                    Message::Pong { sent, received, answered: now() }.append_frame(&mut out);
+                }
                 stream.write_all(&out).await?;
                 out.clear();
                 self.shared.borrow_mut().messages += 1;
@@ -431,10 +436,7 @@ impl Node {
             }
             tokio::select! {
                 message = next(&mut stream, &mut input) => match message? {
-                    Message::Ping { sent } => {
-                        let (received, answered) = (now(), now());
-                        Message::Pong { sent, received, answered }.append_frame(&mut out);
-                    }
+                    Message::Ping { sent } => questions.push((sent, now())),
                     Message::Ack { through } => self.acknowledge(through),
                     Message::Pace { pace: new } => {
                         pace = new;
@@ -501,6 +503,7 @@ impl Node {
             out.extend_from_slice(&self.keep(&Message::StreamEnd { seq, end }, 0));
             let (seq, key, lost) = (self.last + 1, self.key, ProcessLoss::default());
             out.extend_from_slice(&self.keep(&Message::ProcessEnd { seq, key, time, lost }, 0));
+            Message::AckAtOnce.append_frame(out);
         }
         Message::Heartbeat { watermark: now() }.append_frame(out);
     }

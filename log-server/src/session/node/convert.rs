@@ -71,6 +71,7 @@ pub(crate) fn input_of(
         }
         Message::Heartbeat { watermark } => NodeInput::Heartbeat { watermark: merged(watermark) },
         Message::SuspendWatermark => NodeInput::Aside,
+        Message::AckAtOnce => NodeInput::AckAtOnce,
         Message::Bye => NodeInput::Bye,
         _ => return None,
     };

@@ -15,7 +15,7 @@ use crate::session::{FINAL_MESSAGE_WITHIN, PeerAddress, SessionEnd, Shutdown, fi
 use crate::shared::Shared;
 use crate::store::input::{ConnectRequest, InputKind, NodeInput};
 use crate::store::watermarks::FlowControl;
-use miot_proto::wire::{Message, PACE_SINCE_MINOR, Pace, VERSION, Version};
+use miot_proto::wire::{ACK_AT_ONCE_SINCE_MINOR, Message, PACE_SINCE_MINOR, Pace, VERSION, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -54,8 +54,15 @@ where
     let (out, out_queue) = mpsc::unbounded_channel();
     let (reply, connected) = oneshot::channel();
     let name = node.clone();
-    let request =
-        ConnectRequest { node, session, flow: Arc::clone(&flow), acks: acks_in, out: out.clone(), reply };
+    let request = ConnectRequest {
+        node,
+        session,
+        flow: Arc::clone(&flow),
+        acks: acks_in,
+        ack_at_once: version.minor < ACK_AT_ONCE_SINCE_MINOR,
+        out: out.clone(),
+        reply,
+    };
     let request = shared.input(conn, InputKind::Connect(request));
     shared.store.send(request).map_err(|_| SessionEnd::Closed)?;
     let ping_sent = Arc::new(AtomicI64::new(NOT_SENT));
@@ -132,7 +139,7 @@ impl Session {
 
 /// Sends acknowledgments and other messages, until neither the store nor the session has more. The
 /// first message answers the greeting: the store may acknowledge batches of an earlier connection
-/// before that.
+/// before that. An acknowledgment that the store has not announced goes with the next message.
 async fn write<W>(
     mut writer: W,
     mut acks: watch::Receiver<Seq>,
@@ -143,8 +150,10 @@ where
     W: AsyncWrite + Unpin,
 {
     let (mut more_messages, mut more_acks, mut has_answered, mut frame) = (true, true, false, Vec::new());
+    let mut acknowledged = Seq(0);
     while more_messages || more_acks && has_answered {
         frame.clear();
+        let mut is_refusal = false;
         tokio::select! {
             biased;
             message = queue.recv(), if more_messages => match message {
@@ -155,22 +164,25 @@ where
                     }
                     message.append_frame(&mut frame);
                     has_answered = true;
-                    if matches!(message, Message::Refused { .. }) {
-                        (more_messages, more_acks) = (false, false);
-                    }
+                    is_refusal = matches!(message, Message::Refused { .. });
                 }
                 None => more_messages = false,
             },
-            changed = acks.changed(), if more_acks && has_answered => match changed {
-                Ok(()) => {
-                    let Seq(through) = *acks.borrow_and_update();
-                    Message::Ack { through }.append_frame(&mut frame);
-                }
-                Err(_) => more_acks = false,
-            },
+            changed = acks.changed(), if more_acks && has_answered => more_acks = changed.is_ok(),
         }
-        writer.write_all(&frame).await?;
-        writer.flush().await?;
+        if is_refusal {
+            (more_messages, more_acks) = (false, false);
+        } else if has_answered {
+            let through = *acks.borrow_and_update();
+            if through > acknowledged {
+                acknowledged = through;
+                Message::Ack { through: through.0 }.append_frame(&mut frame);
+            }
+        }
+        if !frame.is_empty() {
+            writer.write_all(&frame).await?;
+            writer.flush().await?;
+        }
     }
     writer.shutdown().await
 }
@@ -196,6 +208,39 @@ mod tests {
         node.read_to_end(&mut sent).await.unwrap();
         let answer = Message::Welcome { version: VERSION, through: 3 }.frame();
         assert_eq!(sent, [answer, Message::Ack { through: 7 }.frame()].concat());
+    }
+
+    #[tokio::test]
+    async fn unannounced_acknowledgment_goes_with_the_next_message_or_the_end() {
+        let (server, mut node) = tokio::io::duplex(1 << 10);
+        let (acks_in, acks) = watch::channel(Seq(0));
+        let (out, queue) = mpsc::unbounded_channel();
+        let writing = tokio::spawn(write(server, acks, queue, Arc::default()));
+        let set_silently = |through| {
+            acks_in.send_if_modified(|now| {
+                *now = Seq(through);
+                false
+            })
+        };
+        let welcome = Message::Welcome { version: VERSION, through: 0 };
+        let expected = |messages: &[Message]| messages.iter().flat_map(Message::frame).collect::<Vec<_>>();
+        let mut sent = vec![0; welcome.frame().len()];
+        out.send(welcome).unwrap();
+        node.read_exact(&mut sent).await.unwrap();
+        set_silently(7);
+        tokio::task::yield_now().await;
+        let pace = Message::Pace { pace: Pace::Crowded };
+        out.send(pace.clone()).unwrap();
+        let both = expected(&[pace, Message::Ack { through: 7 }]);
+        let mut sent = vec![0; both.len()];
+        node.read_exact(&mut sent).await.unwrap();
+        assert_eq!(sent, both);
+        set_silently(8);
+        drop((out, acks_in));
+        writing.await.unwrap().unwrap();
+        let mut sent = Vec::new();
+        node.read_to_end(&mut sent).await.unwrap();
+        assert_eq!(sent, expected(&[Message::Ack { through: 8 }]));
     }
 
     #[tokio::test]

@@ -71,7 +71,9 @@ impl OpenDefinitions {
                 Ok(())
             }
             Message::Devices { sample, .. } => check_sample(sample),
-            Message::Heartbeat { .. } | Message::SuspendWatermark | Message::Bye => Ok(()),
+            Message::Heartbeat { .. } | Message::SuspendWatermark | Message::AckAtOnce | Message::Bye => {
+                Ok(())
+            }
             _ => Err(Refusal::Rule("a message that only the log-server sends, or a second greeting")),
         }
     }

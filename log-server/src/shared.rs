@@ -11,6 +11,7 @@ use crate::settings::config::Config;
 use crate::settings::tuning::Tuning;
 use crate::steering::Steering;
 use crate::store::Store;
+use crate::store::batch_pool::BatchPool;
 use crate::store::budget::{Budget, Charge};
 use crate::store::input::{Input, InputKind};
 use crossbeam::channel::Sender;
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     /// so that batches are merged while they are in the cache.
     pub(crate) queue: Arc<Budget>,
     pub(crate) store: Sender<Input>,
+    pub(crate) batches: Arc<BatchPool>,
     pub(crate) monitor: Arc<Monitor>,
     pub(crate) activity: LiveActivity,
     pub(crate) steering: Arc<Steering>,
@@ -77,6 +79,7 @@ impl Shared {
             limits: Limits::new(Arc::clone(&tuning), Arc::clone(&budget)),
             queue: Budget::new(QUEUE),
             store,
+            batches: Arc::new(BatchPool::new()),
             monitor: Monitor::new(&config, Arc::clone(&budget)),
             activity: LiveActivity::start(&config).map_err(start)?,
             steering: Steering::open(&config.trace)?,

@@ -18,13 +18,14 @@
 //! Input is untrusted: [`Columns::decode`] checks every count against the received bytes before it
 //! reserves memory.
 
+mod decode;
 mod encode;
 
+pub use decode::BatchDecoder;
 pub use encode::BatchEncoder;
 
 use crate::event::{EXT_WORDS, Event, Ext, NONE};
 use crate::op::Op;
-use crate::varint;
 
 /// Maximum number of rows in a batch. It limits the memory of a receiver (about 6 MiB of columns).
 pub const MAX_ROWS: usize = 65_536;
@@ -239,112 +240,10 @@ impl Columns {
     /// # Errors
     /// [`BatchError`] if the bytes are not a batch within the limits of this module.
     pub fn decode(bytes: &[u8]) -> Result<Columns, BatchError> {
-        let (size, packed) = bytes.split_first_chunk::<4>().ok_or(BatchError::Short)?;
-        let size = u32::from_le_bytes(*size) as usize;
-        // LZ4 expands at most 255 times. A larger size is false and must not reserve memory.
-        if size > MAX_PLAIN || size > packed.len().saturating_mul(255) {
-            return Err(BatchError::TooLarge);
-        }
-        let mut plain = vec![0; size];
-        match lz4_flex::block::decompress_into(packed, &mut plain) {
-            Ok(written) if written == size => Columns::decode_plain(&plain),
-            _ => Err(BatchError::Compression),
-        }
-    }
-
-    /// Decodes the uncompressed bytes of a batch.
-    fn decode_plain(mut bytes: &[u8]) -> Result<Columns, BatchError> {
-        let input = &mut bytes;
-        let (rows, extensions) = (read(input)?, read(input)?);
-        if rows > MAX_ROWS as u64 || extensions > rows {
-            return Err(BatchError::TooLarge);
-        }
         let mut columns = Columns::default();
-        columns.decode_numbers(input, rows as usize)?;
-        let text_bytes = columns.decode_extensions(input, extensions)?;
-        if input.len() != text_bytes {
-            return Err(BatchError::Short);
-        }
-        columns.text = input.to_vec();
+        BatchDecoder::default().decode(bytes, &mut columns)?;
         Ok(columns)
     }
-
-    /// Decodes the columns of numbers, in the order in which `encode_plain` writes them.
-    fn decode_numbers(&mut self, input: &mut &[u8], rows: usize) -> Result<(), BatchError> {
-        let shapes = read_column(input, rows, |v| v)?;
-        self.kind = shapes.iter().map(|v| *v as u8).collect();
-        self.op = shapes.iter().map(|v| Op { layer: (v >> 8) as u8, number: (v >> 16) as u8 }).collect();
-        self.flags = shapes.iter().map(|v| (v >> 24) as u16).collect();
-        self.request = read_column(input, rows, undelta(|v| v as u32))?;
-        let mut requests = self.request.iter();
-        self.enclosing = read_column(input, rows, |v| {
-            let request = requests.next().copied().unwrap_or(0);
-            if v == 0 { 0 } else { request.wrapping_sub((v - 1) as u32) }
-        })?;
-        self.attempt = read_column(input, rows, undelta(|v| v))?;
-        self.time = read_column(input, rows, undelta(|v| v as i64))?;
-        self.duration = read_column(input, rows, |v| v)?;
-        self.handle = read_column(input, rows, undelta(|v| v))?;
-        let offset_differences = read_column(input, rows, |v| v)?;
-        self.length = read_column(input, rows, undelta(|v| v))?;
-        self.offset = offsets(offset_differences, &self.length);
-        let mut lengths = self.length.iter();
-        self.result = read_column(input, rows, |v| {
-            lengths.next().copied().unwrap_or(0).wrapping_add(varint::unzigzag(v)) as i64
-        })?;
-        Ok(())
-    }
-
-    /// Decodes the extensions. Returns the bytes of text that they refer to, at most [`MAX_TEXT`].
-    fn decode_extensions(&mut self, input: &mut &[u8], count: u64) -> Result<usize, BatchError> {
-        let rows = self.len() as u64;
-        let (mut row, mut text) = (0u64, 0u64);
-        for index in 0..count {
-            let distance = read(input)?;
-            // A sum that overflows is past the last row as well.
-            row = row.saturating_add(distance);
-            let (len1, len2) = (read(input)?, read(input)?);
-            let length = |v: u64| u16::try_from(v).map_err(|_| BatchError::Range);
-            let words = read_words(input)?;
-            if row >= rows || (index > 0 && distance == 0) {
-                return Err(BatchError::Range);
-            }
-            self.ext.push(ExtRow {
-                row: row as u32,
-                words,
-                text: text as u32,
-                len1: length(len1)?,
-                len2: length(len2)?,
-            });
-            text += len1 + len2;
-            if text > MAX_TEXT as u64 {
-                return Err(BatchError::TooLarge);
-            }
-        }
-        Ok(text as usize)
-    }
-}
-
-/// Reads the words of one extension: a byte with a bit per word, then the words that are present.
-fn read_words(input: &mut &[u8]) -> Result<[Option<u64>; EXT_WORDS], BatchError> {
-    let present = read_byte(input)?;
-    let mut words = [None; EXT_WORDS];
-    for (bit, word) in words.iter_mut().enumerate() {
-        if present & (1 << bit) != 0 {
-            *word = Some(read(input)?);
-        }
-    }
-    Ok(words)
-}
-
-/// Replaces differences by offsets: each is the end of the previous request plus its difference.
-fn offsets(mut differences: Vec<u64>, lengths: &[u64]) -> Vec<u64> {
-    let mut predicted = 0u64;
-    for (offset, length) in differences.iter_mut().zip(lengths) {
-        *offset = predicted.wrapping_add(varint::unzigzag(*offset));
-        predicted = next_offset(*offset, *length);
-    }
-    differences
 }
 
 /// Returns the offset of a sequential request that follows one of `length` bytes at `offset`.
@@ -354,58 +253,6 @@ fn next_offset(offset: u64, length: u64) -> u64 {
         offset
     } else {
         offset.wrapping_add(length)
-    }
-}
-
-/// Adds the differences of a column, one row after the other.
-fn undelta<T>(to: impl Fn(u64) -> T) -> impl FnMut(u64) -> T {
-    let mut last = 0u64;
-    move |difference| {
-        last = last.wrapping_add(varint::unzigzag(difference));
-        to(last)
-    }
-}
-
-fn read(input: &mut &[u8]) -> Result<u64, BatchError> {
-    varint::read(input).ok_or(BatchError::Short)
-}
-
-fn read_byte(input: &mut &[u8]) -> Result<u8, BatchError> {
-    let (&byte, rest) = input.split_first().ok_or(BatchError::Short)?;
-    *input = rest;
-    Ok(byte)
-}
-
-/// Reads a column of `n` rows; `to` converts each.
-fn read_column<T: Default>(
-    input: &mut &[u8],
-    n: usize,
-    mut to: impl FnMut(u64) -> T,
-) -> Result<Vec<T>, BatchError> {
-    if n == 0 {
-        return Ok(Vec::new());
-    }
-    let first = read(input)?;
-    if n == 1 {
-        return Ok(vec![to(first)]);
-    }
-    match read_byte(input)? {
-        0 => {
-            let other = read(input)?;
-            Ok((0..n).map(|row| to(if row == 0 { first } else { other })).collect())
-        }
-        1 => {
-            let mut is_short = false;
-            // An iterator of known length, so that the vector is not checked for each row.
-            let next = |row| {
-                let number = if row == 0 { Some(first) } else { varint::read(input) };
-                is_short |= number.is_none();
-                to(number.unwrap_or(0))
-            };
-            let column = (0..n).map(next).collect();
-            if is_short { Err(BatchError::Short) } else { Ok(column) }
-        }
-        _ => Err(BatchError::Range),
     }
 }
 
@@ -443,13 +290,19 @@ mod tests {
             }
             let (mut scratch, mut bytes) = (Vec::new(), Vec::new());
             columns.encode(&mut scratch, &mut bytes);
-            prop_assert_eq!(Columns::decode(&bytes), Ok(columns));
+            prop_assert_eq!(&Columns::decode(&bytes), &Ok(columns.clone()));
+            // The memory of other batches, whole and damaged ones.
+            let (mut decoder, mut used) = (BatchDecoder::default(), Columns::default());
+            for other in [&bytes[..], &bytes[..bytes.len() / 2], &bytes] {
+                let _ = decoder.decode(other, &mut used);
+            }
+            prop_assert_eq!(used, columns);
         }
 
         #[test]
         fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             let _ = Columns::decode(&bytes);
-            let _ = Columns::decode_plain(&bytes);
+            let _ = decode::decode_plain(&bytes, &mut Columns::default(), &mut Vec::new());
         }
     }
 
@@ -461,7 +314,8 @@ mod tests {
         let mut plain = [&[2, 2][..], &column.repeat(COLUMNS), &[1, 0, 0, 0]].concat();
         plain.extend([0xff; 9]);
         plain.extend([1, 0, 0, 0]);
-        assert_eq!(Columns::decode_plain(&plain), Err(BatchError::Range));
+        let decoded = decode::decode_plain(&plain, &mut Columns::default(), &mut Vec::new());
+        assert_eq!(decoded, Err(BatchError::Range));
     }
 
     #[test]

@@ -284,18 +284,18 @@ pub fn devices(rows: &[DeviceRow]) -> Result<RecordBatch, ArrowError> {
 ///
 /// # Errors
 /// Never for valid input.
-pub fn clocks(node: &str, rows: &[Correction]) -> Result<RecordBatch, ArrowError> {
+pub fn clocks(rows: &[(&str, Correction)]) -> Result<RecordBatch, ArrowError> {
     let i64s = |value: fn(&Correction) -> i64| {
-        Arc::new(Int64Array::from_iter_values(rows.iter().map(value))) as ArrayRef
+        Arc::new(Int64Array::from_iter_values(rows.iter().map(|(_, row)| value(row)))) as ArrayRef
     };
     let columns = vec![
-        times(rows, |r| r.piece.time),
-        text(rows, |_| node),
+        times(rows, |(_, r)| r.piece.time),
+        text(rows, |(node, _)| node),
         i64s(|r| r.piece.offset),
         i64s(|r| r.uncertainty),
         i64s(|r| r.round_trip),
         i64s(|r| r.piece.drift),
-        text(rows, |r| r.reason.name()),
+        text(rows, |(_, r)| r.reason.name()),
         i64s(|r| r.estimated_error),
     ];
     schema::batch(Table::Clocks, columns)

@@ -16,6 +16,7 @@ use miot_trace_store::ids::first;
 use miot_trace_store::schema::{elsewhere, place_of_total};
 use miot_trace_store::{IdMap, KnownIds, RecoveredTrace};
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 /// Number of ended processes that are kept with their streams, a few hundred bytes each.
 const KEEP_ENDED: usize = 100_000;
@@ -28,7 +29,7 @@ const KEEP_PATHS: usize = 1 << 20;
 /// A node. Its name is the key of the dictionary in the events.
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) paths: PathIds,
     /// Number of processes and of streams that have not ended, see [`Defined`].
     live: [usize; 2],
@@ -254,7 +255,7 @@ impl Catalog {
     pub fn node(&mut self, name: &str) -> Option<NodeId> {
         let node = NodeId(self.names.try_key(name)? as usize);
         if node.0 == self.nodes.len() {
-            self.nodes.push(Node { name: name.to_owned(), paths: PathIds::new(KEEP_PATHS), live: [0; 2] });
+            self.nodes.push(Node { name: name.into(), paths: PathIds::new(KEEP_PATHS), live: [0; 2] });
         }
         Some(node)
     }

@@ -120,8 +120,8 @@ pub(crate) struct StoreStatus {
     pub(crate) events: u64,
     /// See [`ServerStatus::final_time`].
     pub(crate) final_time: Option<i64>,
-    /// Nodes by name.
-    pub(crate) nodes: BTreeMap<String, MergeStatus>,
+    /// Nodes, with their names.
+    pub(crate) nodes: Vec<(Arc<str>, MergeStatus)>,
 }
 
 /// Status of a node in the merge.
@@ -155,7 +155,7 @@ impl Monitor {
                 merge_lag_ns: 0,
                 waiting: 0,
                 events: 0,
-                nodes: BTreeMap::new(),
+                nodes: Vec::new(),
             }),
             disk: Mutex::new(Disk::measure(&config.trace, config.store.as_deref())),
             rates: Mutex::default(),
@@ -188,7 +188,7 @@ impl Monitor {
     /// Names of all known nodes.
     pub(crate) fn node_names(&self) -> BTreeSet<String> {
         let mut names: BTreeSet<String> = lock(&self.nodes).keys().cloned().collect();
-        names.extend(lock(&self.store).nodes.keys().cloned());
+        names.extend(lock(&self.store).nodes.iter().map(|(name, _)| name.to_string()));
         names
     }
 
@@ -293,8 +293,8 @@ impl Monitor {
         }
         let mut losses = Losses::new();
         for (name, merge_status) in store.nodes {
-            let new = || NodeStatus { node: name.clone(), ..NodeStatus::default() };
-            let status = nodes.entry(name.clone()).or_insert_with(new);
+            let new = || NodeStatus { node: name.to_string(), ..NodeStatus::default() };
+            let status = nodes.entry(name.to_string()).or_insert_with(new);
             for (place, count) in &merge_status.losses {
                 *losses.entry(place.clone()).or_default() += count;
             }

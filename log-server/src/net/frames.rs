@@ -8,6 +8,10 @@ use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+/// Memory of a payload that a connection keeps for the next one, bytes at most: there are thousands
+/// of connections.
+const KEPT: usize = 1024;
+
 /// Reason why no further message can be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
@@ -32,6 +36,8 @@ pub(crate) struct Frames<R> {
     header: [u8; FRAME_HEADER],
     filled: usize,
     payload: Option<Payload>,
+    /// Memory of an earlier payload, for the next one.
+    spare: Vec<u8>,
     /// Size of the last frame, bytes.
     last_size: usize,
 }
@@ -46,7 +52,14 @@ struct Payload {
 
 impl<R: AsyncRead + Unpin> Frames<R> {
     pub(crate) fn new(reader: R) -> Frames<R> {
-        Frames { reader, header: [0; FRAME_HEADER], filled: 0, payload: None, last_size: 0 }
+        Frames {
+            reader,
+            header: [0; FRAME_HEADER],
+            filled: 0,
+            payload: None,
+            spare: Vec::new(),
+            last_size: 0,
+        }
     }
 
     /// Size of the last frame, bytes.
@@ -75,7 +88,10 @@ impl<R: AsyncRead + Unpin> Frames<R> {
                 let (length, crc) = wire::frame_header(self.header, limit)?;
                 // A decoded message takes slightly more than its length.
                 let charge = budget.reserve(length + 256, flow).await;
-                self.payload.insert(Payload { bytes: vec![0; length], filled: 0, crc, charge })
+                let mut bytes = std::mem::take(&mut self.spare);
+                bytes.clear();
+                bytes.resize(length, 0);
+                self.payload.insert(Payload { bytes, filled: 0, crc, charge })
             }
         };
         while payload.filled < payload.bytes.len() {
@@ -85,10 +101,13 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             }
         }
         self.filled = 0;
-        let Some(payload) = self.payload.take() else { return Ok(None) };
-        self.last_size = FRAME_HEADER + payload.bytes.len();
-        let message = Message::from_payload(&payload.bytes, payload.crc)?;
-        Ok(Some((message, payload.charge)))
+        let Some(Payload { bytes, crc, charge, .. }) = self.payload.take() else { return Ok(None) };
+        self.last_size = FRAME_HEADER + bytes.len();
+        let message = Message::from_payload(&bytes, crc)?;
+        if bytes.capacity() <= KEPT {
+            self.spare = bytes;
+        }
+        Ok(Some((message, charge)))
     }
 }
 

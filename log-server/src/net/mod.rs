@@ -39,6 +39,8 @@ use tokio::task::JoinSet;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Size of the read buffer of a connection, bytes.
 const READ_BUFFER: usize = 64 << 10;
+/// The same with TLS, which gives at most one record at a time.
+const TLS_READ_BUFFER: usize = 16 << 10;
 /// Maximum time for sessions to send their last acknowledgment.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -270,7 +272,7 @@ async fn serve(socket: TcpStream, peer: SocketAddr, conn: ConnId, shared: Arc<Sh
         let (reader, writer) = tokio::io::split(stream);
         let peer =
             Peer { address: PeerAddress::Socket(peer), certificate: Some(certificate), through_broker: None };
-        let reader = BufReader::with_capacity(READ_BUFFER, reader);
+        let reader = BufReader::with_capacity(TLS_READ_BUFFER, reader);
         session::serve(reader, writer, peer, conn, shared, shutdown).await;
     }
 }

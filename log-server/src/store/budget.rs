@@ -68,6 +68,12 @@ impl Budget {
         used == 0 || used.saturating_add(bytes) <= self.limit
     }
 
+    /// True if reservations may soon have to wait: half of the budget is in use.
+    #[must_use]
+    pub fn may_run_short(&self) -> bool {
+        self.used() >= self.limit / 2
+    }
+
     /// True if even the node that holds back the merge can reserve nothing more, or not the bytes
     /// for which it waits.
     #[must_use]

@@ -49,7 +49,7 @@ pub(crate) enum NodeInput {
     Stream { seq: Seq, stream: Stream },
     /// See [`Message::Batch`]. `number` is the short number of the stream in its session; `after`
     /// is the attempt number that the node expected before this batch.
-    Batch { seq: Seq, number: u32, after: u64, columns: Columns },
+    Batch { seq: Seq, number: u32, after: u64, columns: Arc<Columns> },
     /// See [`Message::GivenUp`]. `number` is the short number of the stream in its session.
     GivenUp { seq: Seq, number: u32, given_up: GivenUp },
     /// See [`Message::StreamEnd`].

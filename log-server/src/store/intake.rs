@@ -4,13 +4,12 @@ use super::Store;
 use super::input::{ConnectRequest, Connected, Input, InputKind, NodeInput, ReaderInput};
 use super::processes::Ending;
 use super::sessions::{AckReceiver, SessionKey, Ticket};
-use crate::columns::side_tables;
 use crate::error::{Error, Refusal};
 use crate::ids::catalog::LimitReached;
 use crate::ids::{ConnId, NodeId, Seq, StreamId};
 use crate::live::past::JoinRequest;
 use miot_proto::wire::{Message, Process, Resume, Stream};
-use miot_trace_store::{Table, TracePosition};
+use miot_trace_store::TracePosition;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -74,8 +73,7 @@ impl Store {
         match input {
             NodeInput::Clock(pieces) => {
                 self.clocks.add(node, &pieces);
-                let rows = side_tables::clocks(self.catalog.node_name(node), &pieces)?;
-                self.append(Table::Clocks, rows)?;
+                self.definitions.clocks.extend(pieces.into_iter().map(|piece| (node, piece)));
             }
             NodeInput::Process { seq, process } => {
                 if self.define_process(arrival, node, &process) {

@@ -29,7 +29,9 @@ impl Store {
                 Extent::All => MergeBound::Unbounded,
                 Extent::Due => self.watermarks.bound(now, self.settings.config.silent_after),
             };
-            self.watermarks.mark_nodes_behind(bound);
+            if self.budget.may_run_short() {
+                self.watermarks.mark_nodes_behind(bound);
+            }
             self.reporting.bound = match bound {
                 MergeBound::Unbounded => None,
                 // A node without a watermark has connected: the bound stays.
@@ -119,6 +121,7 @@ impl Store {
         // Samples are written when due, whether or not there are events.
         let (rows, tickets) = self.samples.take(until);
         if !rows.is_empty() {
+            self.write_definitions()?;
             self.append(Table::Devices, side_tables::devices(&rows)?)?;
         }
         self.uncommitted.extend(tickets);
@@ -153,6 +156,7 @@ impl Store {
             self.append(Table::Events, events)?;
         }
         self.uncommitted.extend(step.tickets.into_iter().flatten());
+        step.sources.into_iter().for_each(|source| self.batches.put(source.columns));
         Ok(())
     }
 }

@@ -19,10 +19,12 @@
 //! | `merging` | when and how far to merge, and writing the result |
 //! | [`sink`] | the writer of the trace directory, with retries |
 //! | [`acks`], `sessions` | connections, sessions, acknowledgments |
+//! | `batch_pool` | memory of small batches, for others |
 //! | `clocks`, `losses`, `processes`, `samples` | state that waits to be written, by table |
 //! | `reporting` | status for HTTP pages and operators |
 
 pub mod acks;
+pub(crate) mod batch_pool;
 pub mod budget;
 mod clocks;
 pub(crate) mod input;
@@ -38,10 +40,12 @@ pub mod sink;
 pub mod watermarks;
 
 use crate::ServerClock;
+use crate::clock::Correction;
 use crate::columns::events::EventColumns;
 use crate::columns::ops::Ops;
 use crate::columns::side_tables::{self, ProcessRow, ThreadRow};
 use crate::error::Error;
+use crate::ids::NodeId;
 use crate::ids::catalog::Catalog;
 use crate::ids::history::History;
 use crate::live::activity::LiveActivity;
@@ -51,6 +55,7 @@ use crate::settings::config::Config;
 use crate::settings::tuning::Tuning;
 use crate::shared::Shared;
 use arrow_array::RecordBatch;
+use batch_pool::BatchPool;
 use budget::Budget;
 use clocks::AppliedClocks;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
@@ -127,6 +132,7 @@ pub(crate) struct Store {
     budget: Arc<Budget>,
     /// Memory of inputs that the store has not taken.
     queue: Arc<Budget>,
+    batches: Arc<BatchPool>,
     catalog: Catalog,
     ops: Ops,
     event_columns: EventColumns,
@@ -173,9 +179,10 @@ impl Settings {
     }
 }
 
-/// Rows of new processes and threads that were not written yet.
+/// Rows that rows of other tables refer to, and that were not written yet.
 #[derive(Debug, Default)]
 struct NewDefinitions {
+    clocks: Vec<(NodeId, Correction)>,
     processes: Vec<ProcessRow>,
     threads: Vec<ThreadRow>,
 }
@@ -221,6 +228,7 @@ impl Store {
             inputs,
             budget: Arc::clone(&shared.budget),
             queue: Arc::clone(&shared.queue),
+            batches: Arc::clone(&shared.batches),
             catalog,
             ops: Ops::default(),
             event_columns: EventColumns::default(),
@@ -392,7 +400,12 @@ impl Store {
     }
 
     fn write_definitions(&mut self) -> Result<(), Error> {
-        let NewDefinitions { processes, threads } = std::mem::take(&mut self.definitions);
+        let NewDefinitions { clocks, processes, threads } = std::mem::take(&mut self.definitions);
+        if !clocks.is_empty() {
+            let row = |(node, correction)| (self.catalog.node_name(node), correction);
+            let rows: Vec<_> = clocks.into_iter().map(row).collect();
+            self.append(Table::Clocks, side_tables::clocks(&rows)?)?;
+        }
         if !processes.is_empty() {
             self.append(Table::Processes, side_tables::processes(&processes)?)?;
         }

@@ -68,7 +68,7 @@ impl Store {
                 holds_back: bound.is_some_and(|bound| watermark.unwrap_or(i64::MIN) <= bound),
                 losses: self.losses.of(node).map(|(place, count)| (place.to_owned(), count)).collect(),
             };
-            (entry.name.clone(), status)
+            (Arc::clone(&entry.name), status)
         });
         let status = StoreStatus {
             at,

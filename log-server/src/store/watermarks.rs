@@ -56,7 +56,7 @@ enum FullNodes {
 #[derive(Debug, Default)]
 pub struct FlowControl {
     /// The node holds back the merge: it is read even if memory is short, because only its
-    /// watermark can free memory.
+    /// watermark can free memory. Not up to date while much memory is free.
     pub behind: AtomicBool,
     /// The session does not read because the server's memory is short: silence of the node means
     /// nothing then.

@@ -220,7 +220,7 @@ impl SimulatedServer {
             None => Charge::none(&self.shared.queue),
         };
         let time = self.clock.at(now);
-        let converted = input_of(message, rows, &mut connection.clock, time);
+        let converted = input_of(message, rows.map(Arc::new), &mut connection.clock, time);
         let Some(Converted { input, .. }) = converted else { return Ok(Reception::Taken) };
         connection.flow.sent.fetch_add(1, Ordering::AcqRel);
         let input = Input { conn: ConnId(number), charge, queued, kind: InputKind::Node(input) };

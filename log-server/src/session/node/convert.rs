@@ -7,6 +7,7 @@ use crate::store::input::NodeInput;
 use crate::store::merge::{GivenUp, MAX_ATTEMPT};
 use miot_proto::batch::Columns;
 use miot_proto::wire::{Message, Resume};
+use std::sync::Arc;
 
 /// An input of the store.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub(crate) struct Converted {
 /// `now`: the server's time, nanoseconds since 1970.
 pub(crate) fn input_of(
     message: Message,
-    rows: Option<Columns>,
+    rows: Option<Arc<Columns>>,
     clock: &mut NodeClock,
     now: i64,
 ) -> Option<Converted> {
@@ -35,7 +36,7 @@ pub(crate) fn input_of(
         Message::Stream { seq, stream } => NodeInput::Stream { seq: Seq(seq), stream },
         Message::Batch { seq, stream: number, after, .. } => {
             let mut columns = rows.unwrap_or_default();
-            future_events = clock.convert(&mut columns, latest);
+            future_events = clock.convert(Arc::make_mut(&mut columns), latest);
             NodeInput::Batch { seq: Seq(seq), number, after, columns }
         }
         Message::GivenUp { seq, stream: number, after, mut ranges, time } => {

@@ -31,10 +31,11 @@ use crate::store::watermarks::FlowControl;
 use clock::ClockSync;
 use handshake::WriterTask;
 use limits::{BASE_SIZE, DRAIN, MAX_AHEAD_NS, MAX_HELD, QUIET};
-use miot_proto::batch::Columns;
+use miot_proto::batch::{BatchDecoder, Columns};
 use miot_proto::control::MAX_EXCEPTIONS;
 use miot_proto::status::{MAX_IN_FLIGHT, MAX_REPORT, NodeReport};
 use miot_proto::wire::{CROWDED_SINCE_MINOR, MAX_FRAME, Message, Pace, SetMember};
+use std::cell::RefCell;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -96,7 +97,7 @@ struct Session {
 /// A checked message, the rows of a batch, and its memory.
 struct DecodedMessage {
     message: Message,
-    rows: Option<Columns>,
+    rows: Option<Arc<Columns>>,
     charge: Charge,
 }
 
@@ -215,9 +216,7 @@ impl Session {
         }
         self.definitions.check(&message)?;
         let rows = match &mut message {
-            Message::Batch { columns, .. } => {
-                Some(Columns::decode(&std::mem::take(columns)).map_err(Refusal::Batch)?)
-            }
+            Message::Batch { columns, .. } => Some(self.decode(&std::mem::take(columns))?),
             _ => None,
         };
         match (&message, &rows) {
@@ -241,6 +240,15 @@ impl Session {
         self.held_bytes += message.charge.bytes();
         self.held.push(message);
         if self.held_bytes > MAX_HELD { self.clock_known() } else { Ok(()) }
+    }
+
+    fn decode(&self, batch: &[u8]) -> Result<Arc<Columns>, Refusal> {
+        thread_local! {
+            static DECODER: RefCell<BatchDecoder> = RefCell::default();
+        }
+        let mut rows = self.shared.batches.take();
+        let decoded = DECODER.with_borrow_mut(|decoder| decoder.decode(batch, Arc::make_mut(&mut rows)));
+        decoded.map(|()| rows).map_err(Refusal::Batch)
     }
 
     /// Refuses the node if its set has two log-servers of one partition, or of different clusters:

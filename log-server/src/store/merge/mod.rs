@@ -199,6 +199,9 @@ struct StreamQueue<T> {
     time: i64,
     queue: VecDeque<Entry<T>>,
     rows: usize,
+    /// Time of the first waiting row; `i64::MIN` if something else is first, `i64::MAX` if nothing
+    /// waits. A step looks at each stream, and finds most of them without a row before its bound.
+    due: i64,
 }
 
 /// The merge, see the module. `T` is a ticket that is returned when an input was output completely.
@@ -230,6 +233,7 @@ impl<T> Merge<T> {
             time: i64::MIN,
             queue: VecDeque::new(),
             rows: 0,
+            due: i64::MAX,
         });
     }
 
@@ -260,22 +264,30 @@ impl<T> Merge<T> {
     /// Adds a batch to its stream, without rows that were received before. Returns the number of
     /// added rows. `after` is the attempt number that the node expected before the batch. An
     /// unknown stream is added; it starts at the first attempt number of the batch.
-    pub fn push(&mut self, stream: StreamId, after: u64, mut columns: Columns, ticket: T) -> usize {
+    pub fn push(
+        &mut self,
+        stream: StreamId,
+        after: u64,
+        columns: impl Into<Arc<Columns>>,
+        ticket: T,
+    ) -> usize {
+        let mut batch = columns.into();
+        // Nothing else refers to a batch that arrives.
+        let columns = Arc::make_mut(&mut batch);
         let first = columns.attempt.first().copied().unwrap_or(0);
         self.add_stream(stream, first);
         let Some(queue) = self.streams.get_mut(&stream) else { return 0 };
-        let mut start = drop_seen(&mut columns, queue.next);
-        hold_back_times(&mut columns, start, &mut queue.time);
+        let mut start = drop_seen(columns, queue.next);
+        hold_back_times(columns, start, &mut queue.time);
         if let Some(last) = columns.attempt.last() {
             queue.next = queue.next.max(last + 1);
         }
-        let refused = take_refused(&mut columns, &mut start);
+        let refused = take_refused(columns, &mut start);
         let added = columns.len() - start;
         queue.rows += added;
         self.rows += added;
         self.entries += 1;
-        let columns = Arc::new(columns);
-        queue.queue.push_back(Entry { kind: EntryKind::Rows { columns, start, after, refused }, ticket });
+        queue.add(EntryKind::Rows { columns: batch, start, after, refused }, ticket);
         added
     }
 
@@ -288,7 +300,7 @@ impl<T> Merge<T> {
             // have not arrived never will.
             queue.next = queue.next.max(after.unwrap_or(given_up.after));
             self.entries += 1;
-            queue.queue.push_back(Entry { kind: EntryKind::GivenUp(given_up), ticket });
+            queue.add(EntryKind::GivenUp(given_up), ticket);
         }
     }
 
@@ -298,7 +310,7 @@ impl<T> Merge<T> {
         if let Some(queue) = self.streams.get_mut(&stream) {
             queue.next = queue.next.max(from);
             self.entries += 1;
-            queue.queue.push_back(Entry { kind: EntryKind::Resume { from, time }, ticket });
+            queue.add(EntryKind::Resume { from, time }, ticket);
         }
     }
 
@@ -308,7 +320,7 @@ impl<T> Merge<T> {
         if let Some(queue) = self.streams.get_mut(&stream) {
             queue.next = queue.next.max(end.attempts);
             self.entries += 1;
-            queue.queue.push_back(Entry { kind: EntryKind::End(end), ticket });
+            queue.add(EntryKind::End(end), ticket);
         }
     }
 
@@ -355,11 +367,14 @@ impl<T> Merge<T> {
     fn take(&mut self, bound: Option<i64>, step: &mut MergeStep<T>) {
         let mut ended = Vec::new();
         for (&stream, queue) in &mut self.streams {
+            if bound.is_some_and(|bound| queue.due >= bound) || queue.queue.is_empty() {
+                continue;
+            }
             let (entries, rows) = (queue.queue.len(), queue.rows);
             let is_ended = queue.take(stream, bound, step);
             self.entries -= entries - queue.queue.len();
             self.rows -= rows - queue.rows;
-            if entries > 0 && queue.queue.is_empty() {
+            if queue.queue.is_empty() {
                 step.emptied.push(stream);
             }
             if is_ended {
@@ -398,6 +413,23 @@ impl<T> Merge<T> {
 }
 
 impl<T> StreamQueue<T> {
+    fn add(&mut self, kind: EntryKind, ticket: T) {
+        self.queue.push_back(Entry { kind, ticket });
+        if self.queue.len() == 1 {
+            self.update_due();
+        }
+    }
+
+    fn update_due(&mut self) {
+        self.due = match self.queue.front().map(|entry| &entry.kind) {
+            None => i64::MAX,
+            Some(EntryKind::Rows { columns, start, .. }) => {
+                columns.time.get(*start).copied().unwrap_or(i64::MIN)
+            }
+            Some(_) => i64::MIN,
+        };
+    }
+
     /// Moves the entries before `bound` to `step`. Returns true if the stream has ended.
     fn take(&mut self, stream: StreamId, bound: Option<i64>, step: &mut MergeStep<T>) -> bool {
         let mut is_ended = false;
@@ -437,6 +469,7 @@ impl<T> StreamQueue<T> {
             }
             step.tickets.extend(self.queue.pop_front().map(|entry| entry.ticket));
         }
+        self.update_due();
         is_ended
     }
 

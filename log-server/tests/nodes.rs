@@ -49,8 +49,8 @@ async fn rows_of_two_nodes_are_in_one_order() {
     assert_eq!(rows, expected);
 }
 
-/// With thousands of nodes an acknowledgment waits for the next question about the clock, unless the
-/// node asks for it.
+/// With thousands of nodes an acknowledgment waits for the next question about the clock, unless
+/// the node asks for it.
 #[tokio::test]
 async fn acknowledgments_are_rare_with_thousands_of_nodes() {
     const NODES: usize = 2000;

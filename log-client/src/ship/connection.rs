@@ -318,7 +318,7 @@ impl Shipper {
         let (mut report_at, mut answers, mut has_asked) = (Instant::now(), Vec::new(), false);
         let mut answered = 0;
         loop {
-            // With thousands of nodes, messages cost more than the precision that a delay takes away.
+            // With thousands of nodes, a message of its own costs more than a delay.
             let answers_wait = self.is_crowded() && answered >= PROMPT_ANSWERS && !S::OVERTAKES;
             if !answers_wait {
                 answered += self.answer_clock_queries(&mut answers);

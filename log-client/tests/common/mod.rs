@@ -29,8 +29,8 @@ pub(crate) struct Script {
     pub(crate) forgetful: bool,
     /// Nothing is acknowledged at all.
     pub(crate) silent: bool,
-    /// As with thousands of nodes: the pace is [`Pace::Crowded`], each answer is followed by the next
-    /// question, and nothing is acknowledged before the log-client asks for it.
+    /// As with thousands of nodes: the pace is [`Pace::Crowded`], and nothing is acknowledged
+    /// before the log-client asks for it. Each answer is followed by the next question.
     pub(crate) crowded: bool,
     /// Every connection is refused permanently.
     pub(crate) refuse: bool,

@@ -1,7 +1,8 @@
 //! Small batches whose memory is used again.
 //!
-//! Each of thousands of nodes sends batches of one or two events. The columns of a batch are a dozen
-//! allocations that one thread makes and another frees: about a tenth of the time of the log-server.
+//! Each of thousands of nodes sends batches of one or two events. The columns of a batch are a
+//! dozen allocations that one thread makes and another frees, about a tenth of the time of the
+//! log-server.
 
 use crossbeam::queue::ArrayQueue;
 use miot_proto::batch::Columns;

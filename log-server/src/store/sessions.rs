@@ -7,8 +7,8 @@ use miot_proto::wire::Message;
 use std::collections::{HashMap, HashSet, VecDeque};
 use tokio::sync::{mpsc, watch};
 
-/// With thousands of nodes, a session is told only once so many messages have become durable. It
-/// also acknowledges with any other message that it sends, as the next question about the clock.
+/// With thousands of nodes, a session is woken when so many messages have become durable. Other
+/// acknowledgments go with the next message of the session, such as a question about the clock.
 const RARE_ACK_AFTER: u64 = 64;
 
 /// Number of sessions per node whose acknowledgments are kept.
@@ -53,7 +53,7 @@ pub(super) struct AckReceiver {
 }
 
 impl AckReceiver {
-    /// `at_once`: the session is never told rarely.
+    /// `at_once`: the session is woken for each acknowledgment.
     pub(super) fn new(out: watch::Sender<Seq>, at_once: bool) -> AckReceiver {
         AckReceiver { out, at_once, told: None }
     }
@@ -69,7 +69,7 @@ impl AckReceiver {
         }
     }
 
-    /// From now on the session is told at once.
+    /// Wakes the session for each acknowledgment from now on.
     fn tell_at_once(&mut self) {
         self.at_once = true;
         self.out.send_modify(|_| {});

@@ -3,8 +3,9 @@
 //!
 //! One thread simulates the nodes: each has a certificate and a connection of its own, sweeps at
 //! the pace that the log-server asks for, sends what a log-client sends (watermarks, reports,
-//! answers to clock queries with the next message or at once), keeps batches until they are acknowledged, and reconnects with the
-//! back-off of the log-client. The thread reports its own CPU time.
+//! answers to clock queries, with the next messages or at once), keeps batches until they are
+//! acknowledged, and reconnects with the back-off of the log-client. The thread reports its own CPU
+//! time.
 //!
 //! *Lag* is the age of the time up to which the trace is final, read every 50 ms: the watermarks of
 //! all nodes have passed it, and what is before it is merged and synced. *Acknowledged* is the time

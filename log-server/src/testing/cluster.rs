@@ -42,6 +42,10 @@ struct Connection {
     /// Time of the next exchange that measures the clock.
     exchange_due: Instant,
     acks: watch::Receiver<Seq>,
+    /// The last acknowledgment that was sent.
+    acknowledged: Seq,
+    /// A question about the clock was sent: an acknowledgment goes with it.
+    has_asked: bool,
     out: mpsc::UnboundedReceiver<Message>,
     heard: Instant,
 }
@@ -131,8 +135,18 @@ impl SimulatedServer {
         let Ok(connected) = connected.try_recv() else { return Ok(None) };
         let definitions = OpenDefinitions::new(self.shared.config.node_streams);
         let clock = NodeClock::new(&connected.corrections, connected.reached);
-        let connection =
-            Connection { definitions, permit, flow, clock, exchange_due: now, acks, out, heard: now };
+        let connection = Connection {
+            definitions,
+            permit,
+            flow,
+            clock,
+            exchange_due: now,
+            acks,
+            acknowledged: Seq(0),
+            has_asked: false,
+            out,
+            heard: now,
+        };
         self.connections.insert(number, connection);
         for exchange in exchanges {
             self.add_exchange(number, *exchange, now);
@@ -145,6 +159,11 @@ impl SimulatedServer {
     #[must_use]
     pub fn wants_exchange(&self, connection: u64, now: Instant) -> bool {
         self.connections.get(&connection).is_some_and(|connection| connection.exchange_due <= now)
+    }
+
+    /// Acknowledges as a log-server with thousands of nodes.
+    pub fn acknowledge_rarely(&mut self) {
+        self.store.acknowledge_rarely();
     }
 
     /// Adds an exchange that measures the node's clock.
@@ -173,6 +192,7 @@ impl SimulatedServer {
         if let Some(connection) = self.connections.get_mut(&number) {
             connection.clock.add(exchange);
             connection.exchange_due = now + connection.clock.pause();
+            connection.has_asked = true;
             connection.heard = now;
         }
     }
@@ -273,9 +293,13 @@ impl SimulatedServer {
                 messages.push((*number, ToNode::Refused("silent for too long".to_owned())));
                 ended.push(*number);
             }
-            if connection.acks.has_changed().unwrap_or(false) {
-                let Seq(through) = *connection.acks.borrow_and_update();
-                messages.push((*number, ToNode::Acknowledged(through)));
+            let is_announced = connection.acks.has_changed().unwrap_or(false);
+            if std::mem::take(&mut connection.has_asked) || is_announced {
+                let through = *connection.acks.borrow_and_update();
+                if through > connection.acknowledged {
+                    connection.acknowledged = through;
+                    messages.push((*number, ToNode::Acknowledged(through.0)));
+                }
             }
         }
         for number in ended {

@@ -36,6 +36,11 @@ impl Network {
         self.random.u64(DELAY)
     }
 
+    /// Time for which an answer waits for the next message of its node.
+    pub(crate) fn wait_for_message(&mut self) -> Time {
+        self.random.u64(..1600 * MILLISECOND)
+    }
+
     /// Starts a partition.
     pub(crate) fn cut(&mut self, one_in: u64, servers: Vec<usize>, until: Time) {
         let salt = self.random.u64(..);

@@ -28,6 +28,9 @@ pub struct Plan {
     pub faults: Vec<(Duration, Fault)>,
     /// A bug that the judge must find.
     pub bug: Option<Bug>,
+    /// As with thousands of nodes: log-servers acknowledge rarely, and nodes answer questions about
+    /// their clocks with their next messages.
+    pub crowded: bool,
 }
 
 /// What happens to the cluster.
@@ -109,6 +112,7 @@ impl Plan {
             connect_time: Duration::from_millis(1),
             faults: Vec::new(),
             bug: None,
+            crowded: false,
         }
     }
 
@@ -161,6 +165,12 @@ impl Plan {
             faults,
             ..Plan::quiet(seed, nodes, servers)
         }
+    }
+
+    /// The same run of a crowded cluster, see [`Plan::crowded`].
+    #[must_use]
+    pub fn as_crowded(self) -> Plan {
+        Plan { crowded: true, ..self }
     }
 
     /// The same run with a bug.

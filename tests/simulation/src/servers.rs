@@ -23,6 +23,7 @@ pub(crate) struct Server {
     /// Time at which it can admit the next connection.
     free_at: Time,
     connect_time: Time,
+    crowded: bool,
     /// Error of its clock, nanoseconds.
     pub(crate) clock_error: i64,
     connections: HashMap<u64, NodeEnd>,
@@ -82,6 +83,7 @@ impl Server {
             life: 0,
             free_at: 0,
             connect_time: plan.connect_time.as_nanos() as Time,
+            crowded: plan.crowded,
             clock_error,
             connections: HashMap::new(),
             stalled: BTreeMap::new(),
@@ -108,7 +110,10 @@ impl Server {
     pub(crate) fn start(&mut self, now: Time, epoch: Instant) {
         let instant = epoch + Duration::from_nanos(now);
         let opened = SimulatedServer::open(self.config.clone(), instant, epoch, self.time(0));
-        let server = opened.unwrap_or_else(|e| panic!("cannot start a log-server: {e}"));
+        let mut server = opened.unwrap_or_else(|e| panic!("cannot start a log-server: {e}"));
+        if self.crowded {
+            server.acknowledge_rarely();
+        }
         let rows = Reader::open(&self.dir).and_then(|reader| reader.count(Table::Events));
         self.rows_before = rows.map_or(0, |parts| parts.values().sum());
         self.life += 1;
@@ -165,16 +170,18 @@ impl Server {
         }
     }
 
-    /// An exchange of messages with a node that measures its clock. `there` and `back`: delays.
+    /// An exchange of messages with a node that measures its clock. `there` and `back`: delays;
+    /// `held`: time from the question to the answer.
     pub(crate) fn measured(
         &self,
         node: impl Fn(Time) -> i64,
         now: Time,
-        (there, back): (Time, Time),
+        (there, held, back): (Time, Time, Time),
     ) -> Exchange {
         let answered = now.saturating_sub(back);
-        let sent = answered.saturating_sub(there);
-        Exchange::new(self.time(sent), (node(answered), node(answered)), self.time(now))
+        let arrived = answered.saturating_sub(held);
+        let sent = arrived.saturating_sub(there);
+        Exchange::new(self.time(sent), (node(arrived), node(answered)), self.time(now))
     }
 
     /// A bug: the merge does not wait for the node.

@@ -43,6 +43,7 @@ pub(crate) enum Item {
 pub(crate) enum Wire {
     Item { seq: u64, item: Item },
     Heartbeat(i64),
+    AckAtOnce,
     Bye,
 }
 
@@ -74,6 +75,8 @@ pub(crate) struct Connection {
     pub(crate) life: u32,
     /// Number of the last message sent.
     pub(crate) sent: u64,
+    /// The log-server was asked to acknowledge at once.
+    pub(crate) has_asked: bool,
     pub(crate) since: Time,
     pub(crate) acknowledged_before: u64,
     pub(crate) heard: Time,
@@ -183,8 +186,9 @@ impl Spool {
         process.into_iter().chain(in_force(self.stream).then(|| repeated(Item::Stream))).collect()
     }
 
-    /// Takes the next messages to send on a connection that has sent everything up to `sent`.
-    pub(crate) fn take(&mut self, sent: &mut u64) -> Vec<Wire> {
+    /// Takes the next messages to send on a connection.
+    pub(crate) fn take(&mut self, connection: &mut Connection) -> Vec<Wire> {
+        let Connection { sent, has_asked, .. } = connection;
         let from = (*sent).saturating_sub(self.acknowledged) as usize;
         let mut out: Vec<Wire> = Vec::new();
         for item in self.messages.iter().skip(from).take(MESSAGES) {
@@ -195,6 +199,8 @@ impl Spool {
             out.extend(self.heartbeat.take().map(Wire::Heartbeat));
             if self.is_done() {
                 out.push(Wire::Bye);
+            } else if self.ended && !std::mem::replace(has_asked, true) {
+                out.push(Wire::AckAtOnce);
             }
         }
         out
@@ -208,6 +214,7 @@ impl Wire {
         let Wire::Item { seq, item } = self else {
             return match self {
                 Wire::Heartbeat(watermark) => (Message::Heartbeat { watermark: *watermark }, None, 24),
+                Wire::AckAtOnce => (Message::AckAtOnce, None, 9),
                 _ => (Message::Bye, None, 9),
             };
         };

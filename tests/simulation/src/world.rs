@@ -338,7 +338,7 @@ impl World {
             let Link::Up(connection) = &mut spool.link else { continue };
             let (mut connected, server) = (*connection, spool.server);
             loop {
-                let messages = spool.take(&mut connected.sent);
+                let messages = spool.take(&mut connected);
                 if messages.is_empty() {
                     break;
                 }
@@ -445,7 +445,7 @@ impl World {
         if self.network.cut_until(node, server, now).is_some() {
             return self.after(GREETING_TIMEOUT, failed);
         }
-        let exchanges: Vec<Exchange> = (0..EXCHANGES).map(|_| self.exchange(server, node)).collect();
+        let exchanges: Vec<Exchange> = (0..EXCHANGES).map(|_| self.exchange(server, node, 0)).collect();
         let of_node = &mut self.nodes[node];
         let name = of_node.name.clone();
         let Some(waiting) = of_node.spool(spool).filter(|spool| spool.attempt == attempt) else { return };
@@ -463,9 +463,9 @@ impl World {
         }
     }
 
-    /// Measures the clock of a node.
-    fn exchange(&mut self, server: usize, node: usize) -> Exchange {
-        let delays = (self.network.delay(), self.network.delay());
+    /// Measures the clock of a node, which holds the question for a time.
+    fn exchange(&mut self, server: usize, node: usize, held: Time) -> Exchange {
+        let delays = (self.network.delay(), held, self.network.delay());
         let node = &self.nodes[node];
         self.servers[server].measured(|at| node.time(at), self.now, delays)
     }
@@ -489,6 +489,7 @@ impl World {
             life,
             sent,
             since: now,
+            has_asked: false,
             acknowledged_before,
             heard: now,
             arrives: now,
@@ -531,7 +532,8 @@ impl World {
         }
         let Some(end) = self.servers[server].end(number).copied() else { return };
         if self.servers[server].wants_exchange(number, instant) {
-            let exchange = self.exchange(server, end.node);
+            let held = if self.plan.crowded { self.network.wait_for_message() } else { 0 };
+            let exchange = self.exchange(server, end.node, held);
             self.servers[server].exchange(number, exchange, instant);
             // The question has reached the node.
             self.heard(end.node, end.spool, end.attempt);

@@ -12,6 +12,7 @@
 #![expect(clippy::disallowed_types, reason = "bytes of memory in use")]
 
 use crate::store::watermarks::FlowControl;
+use miot_proto::wire::MAX_FRAME;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
@@ -68,10 +69,11 @@ impl Budget {
         used == 0 || used.saturating_add(bytes) <= self.limit
     }
 
-    /// True if reservations may soon have to wait: half of the budget is in use.
+    /// True if reservations may soon have to wait: with another frame of the maximum size, half of
+    /// the budget would be in use.
     #[must_use]
     pub fn may_run_short(&self) -> bool {
-        self.used() >= self.limit / 2
+        self.used().saturating_add(MAX_FRAME) >= self.limit / 2
     }
 
     /// True if even the node that holds back the merge can reserve nothing more, or not the bytes

@@ -61,7 +61,7 @@ impl AckReceiver {
     /// Sets the number. If `rarely`, the session is woken only for the first one, and then once
     /// [`RARE_ACK_AFTER`] messages were not acknowledged.
     fn set(&mut self, through: Seq, rarely: bool) {
-        let waits = |told: Seq| rarely && !self.at_once && through.0 - told.0 < RARE_ACK_AFTER;
+        let waits = |told: Seq| rarely && !self.at_once && through.0.saturating_sub(told.0) < RARE_ACK_AFTER;
         let wakes = !self.told.is_some_and(waits);
         self.out.send_if_modified(|now| std::mem::replace(now, through) != through && wakes);
         if wakes {

@@ -7,7 +7,8 @@
 //! - for each row group two CRC-32C of its metadata: of its rows and offsets, and of the statistics
 //!   by which readers skip row groups.
 //!
-//! The rest of the file after the last row group has a structure that readers check.
+//! The rest of the file after the last row group has a structure that readers check, except for the
+//! Arrow schema, which only other readers use. The ledger has the checksum of the whole file.
 
 use crate::carried::value;
 use crate::error::Error;

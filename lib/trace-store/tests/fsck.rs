@@ -288,6 +288,30 @@ fn damaged_events_become_losses_and_the_rest_is_kept() {
     }
 }
 
+/// Our readers do not use the Arrow schema of a file; others cannot open a file without it.
+#[test]
+fn damaged_arrow_schema_is_written_again_without_loss() {
+    let temp = dir_in_memory();
+    let dir = temp.path().join("trace");
+    damageable(&dir);
+    let part = dir.join("events/part-000001.parquet");
+    let whole = std::fs::read(&part).unwrap();
+    let schema = |bytes: &[u8]| {
+        let key = b"ARROW:schema";
+        let at = bytes.windows(key.len()).position(|window| window == key).unwrap();
+        bytes[at..at + 400].to_vec()
+    };
+    let at = whole.windows(400).position(|window| window == schema(&whole)).unwrap() + 100;
+    let mut damaged = whole.clone();
+    damaged[at] = b'!';
+    std::fs::write(&part, damaged).unwrap();
+    assert!(!check(&dir).is_good());
+    let repaired = repaired_trace(&dir, "schema");
+    assert!(!repaired.has_lost() && repaired.report.is_good(), "{}", repaired.report);
+    assert_eq!(repaired.report.events, 99);
+    assert_eq!(schema(&std::fs::read(&part).unwrap()), schema(&whole));
+}
+
 #[test]
 fn damaged_part_is_restored_from_its_live_files() {
     let temp = dir_in_memory();

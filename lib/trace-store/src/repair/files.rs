@@ -5,7 +5,7 @@ use crate::carried::{self, RemovedParts, value};
 use crate::checksum;
 use crate::error::Error;
 use crate::layout::{COMMIT_TABLE, sync_folder};
-use crate::ledger;
+use crate::ledger::{self, FileEntry};
 use crate::live::{LiveReader, StopReason};
 use crate::manifest::MANIFEST;
 use crate::missing_parts::MissingParts;
@@ -19,6 +19,7 @@ use parquet::file::metadata::{KeyValue, ParquetMetaData};
 use parquet::file::statistics::Statistics;
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Most missing parts that get an empty file.
 const MAX_EMPTY_PARTS: u64 = 100_000;
@@ -70,7 +71,7 @@ impl Repair {
             let live = self.layout.live(Table::Events, part).exists();
             for table in Table::ALL {
                 let path = self.layout.sealed(table, part);
-                if !path.exists() || is_intact(table, &path) || self.is_as_written(table, Some(part), &path) {
+                if !path.exists() || self.is_as_written(table, Some(part), &path) {
                     continue;
                 }
                 if live {
@@ -91,22 +92,33 @@ impl Repair {
         Ok(())
     }
 
+    /// What the ledger has of a sealed file.
+    fn known(&self, table: Table, part: Option<u64>) -> Option<FileEntry> {
+        self.ledger.sealed.get(&part?)?.files.get(&table).copied()
+    }
+
     /// Returns true if a file has the bytes that were written, also if this version cannot decode
-    /// it.
+    /// it. The sum in the ledger is that of the whole file. The other ones do not include the Arrow
+    /// schema at its end, which other readers need.
     fn is_as_written(&self, table: Table, part: Option<u64>, path: &Path) -> bool {
-        match part.and_then(|part| self.ledger.sealed.get(&part)).and_then(|entry| entry.files.get(&table)) {
-            Some(known) => {
-                ledger::sum_of(path).is_ok_and(|(bytes, crc)| (bytes, crc) == (known.bytes, known.crc32c))
+        match self.known(table, part) {
+            Some(known) => match ledger::sum_of(path) {
+                Ok((bytes, crc)) if bytes == known.bytes => crc == known.crc32c,
+                // Also a file that an interrupted repair has written.
+                _ => is_intact(table, path),
+            },
+            None => {
+                let has_good_sums = |(good, metadata): (Vec<bool>, Arc<ParquetMetaData>)| {
+                    !good.is_empty() && good.iter().all(|good| *good) && checksum::exist(&metadata)
+                };
+                is_intact(table, path) || parquet_file::verify(table, path).is_ok_and(has_good_sums)
             }
-            None => parquet_file::verify(table, path).is_ok_and(|(good, metadata)| {
-                metadata.num_row_groups() > 0 && good.iter().all(|good| *good) && checksum::exist(&metadata)
-            }),
         }
     }
 
     /// Replaces a damaged file by one with its intact row groups.
     fn repair_file(&mut self, table: Table, part: Option<u64>, path: &Path) -> Result<(), Error> {
-        if is_intact(table, path) || self.is_as_written(table, part, path) {
+        if self.is_as_written(table, part, path) {
             return Ok(());
         }
         let verified = parquet_file::verify(table, path).ok();
@@ -154,7 +166,9 @@ impl Repair {
         if table == Table::Events {
             self.incomplete.extend(part);
         }
-        self.add(part, text, Some(metadata.map_or(LostRows::Unknown, |_| LostRows::Rows(lost))));
+        let has_all = self.known(table, part).is_some_and(|known| known.rows == rows as u64);
+        let lost = metadata.map_or(LostRows::Unknown, |_| LostRows::Rows(lost));
+        self.add(part, text, (!has_all).then_some(lost));
         Ok(())
     }
 

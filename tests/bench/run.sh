@@ -1,7 +1,7 @@
 #!/bin/sh
 # Measures the cost of MIOT, compared with the floor and with its peers.
 #
-#   tests/bench/run.sh             everything (about 125 minutes on two processors), and writes
+#   tests/bench/run.sh             everything (about 105 minutes on two processors), and writes
 #                                  docs/dev/performance.md
 #   tests/bench/run.sh op hook     only these: op threads drain idle startup hook mpi apps fuse
 #                                  gluster pipeline nodes cluster broker bytes sync streams recovery

@@ -20,6 +20,10 @@
 //!
 //! Nodes that never sent a heartbeat hold back the others for at most `silent_after` at a stretch,
 //! no matter how many of them connect one after the other.
+//!
+//! When thousands of nodes connect at the same time, their first heartbeats take longer than
+//! `silent_after`: a node without a heartbeat on its connection may be silent for [`CONNECT_TIME`]
+//! of each of them, if that is longer, and so may a stretch.
 
 #![expect(clippy::disallowed_types, reason = "states of a node, for its session")]
 
@@ -29,6 +33,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+/// Processor time of a node that connects, at most: of its TLS handshake.
+pub const CONNECT_TIME: Duration = Duration::from_millis(2);
 /// A node that sends batches may go without a heartbeat for `silent_after` times this.
 const HEARTBEAT_FACTOR: u32 = 6;
 /// A node may fall back by `silent_after` times this. A log-client itself waits for a stopped
@@ -89,13 +95,15 @@ impl FlowControl {
 #[derive(Debug)]
 enum Presence {
     /// `input_taken`: inputs that the store has taken; `batch`: last sign of life; `heartbeat`:
-    /// last heartbeat; `exempt`: the node asked not to hold back the merge.
+    /// last heartbeat; `exempt`: the node asked not to hold back the merge; `arriving`: it has sent
+    /// no heartbeat on this connection.
     Connected {
         flow: Arc<FlowControl>,
         input_taken: u64,
         batch: Instant,
         heartbeat: Instant,
         exempt: bool,
+        arriving: bool,
     },
     Disconnected {
         since: Instant,
@@ -131,6 +139,35 @@ pub struct Watermarks {
     nodes: Vec<NodeState>,
     /// Since when nodes without a heartbeat hold back the merge.
     newcomers: Option<Instant>,
+    arrivals: Arrivals,
+}
+
+/// Nodes that connect at the same time.
+#[derive(Debug, Default)]
+struct Arrivals {
+    /// Number of connected nodes without a heartbeat on their connection.
+    arriving: u32,
+    /// Number of first heartbeats since there was no such node.
+    arrived: u32,
+}
+
+impl Arrivals {
+    fn began(&mut self) {
+        self.arriving += 1;
+    }
+
+    /// Records that a node sent its first heartbeat, or is gone without one.
+    fn ended(&mut self, sent_heartbeat: bool) {
+        self.arriving = self.arriving.saturating_sub(1);
+        self.arrived = if self.arriving == 0 { 0 } else { self.arrived + u32::from(sent_heartbeat) };
+    }
+
+    /// Returns how long a node that arrives may be silent.
+    fn patience(&self, nodes: usize, silent_after: Duration) -> Duration {
+        // The same node may arrive many times.
+        let nodes = u32::try_from(nodes).unwrap_or(u32::MAX).min(self.arriving.saturating_add(self.arrived));
+        silent_after.max(CONNECT_TIME.saturating_mul(nodes))
+    }
 }
 
 impl Watermarks {
@@ -168,8 +205,17 @@ impl Watermarks {
             if given_up {
                 node.progress = None;
             }
-            node.presence =
-                Presence::Connected { flow, input_taken: 0, batch: now, heartbeat: now, exempt: false };
+            if !node.is_arriving() {
+                self.arrivals.began();
+            }
+            node.presence = Presence::Connected {
+                flow,
+                input_taken: 0,
+                batch: now,
+                heartbeat: now,
+                exempt: false,
+                arriving: true,
+            };
         }
     }
 
@@ -178,6 +224,7 @@ impl Watermarks {
         if let Some(NodeState { presence: presence @ Presence::Connected { .. }, .. }) =
             self.nodes.get_mut(node.0)
         {
+            presence.arrived(&mut self.arrivals, false);
             *presence = Presence::Disconnected { since: now };
         }
     }
@@ -185,6 +232,7 @@ impl Watermarks {
     /// Records the goodbye of the node.
     pub fn said_goodbye(&mut self, node: NodeId) {
         if let Some(node) = self.nodes.get_mut(node.0) {
+            node.presence.arrived(&mut self.arrivals, false);
             node.presence = Presence::SaidGoodbye;
         }
     }
@@ -209,10 +257,11 @@ impl Watermarks {
 
     /// Records that the node is alive and asks not to hold back the merge.
     pub fn exempt(&mut self, node: NodeId, now: Instant) {
-        if let Some(NodeState { presence: Presence::Connected { batch, exempt, .. }, .. }) =
-            self.nodes.get_mut(node.0)
-        {
-            (*batch, *exempt) = (now, true);
+        if let Some(NodeState { presence, .. }) = self.nodes.get_mut(node.0) {
+            presence.arrived(&mut self.arrivals, true);
+            if let Presence::Connected { batch, exempt, .. } = presence {
+                (*batch, *exempt) = (now, true);
+            }
         }
     }
 
@@ -235,6 +284,7 @@ impl Watermarks {
             let watermark = node.watermark;
             let fresh = || Progress { watermark, at: now, seen: now, best: 0 };
             node.progress.get_or_insert_with(fresh).gain(watermark, now);
+            node.presence.arrived(&mut self.arrivals, true);
             if let Presence::Connected { batch, heartbeat, exempt, .. } = &mut node.presence {
                 (*batch, *heartbeat) = (now, now);
                 *exempt &= !further;
@@ -263,9 +313,11 @@ impl Watermarks {
     }
 
     fn least_watermark(&mut self, now: Instant, silent_after: Duration, full_nodes: FullNodes) -> MergeBound {
+        let patience = self.arrivals.patience(self.nodes.len(), silent_after);
         let (mut least, mut newcomers) = (None, false);
         for node in &mut self.nodes {
-            if node.holds(now, silent_after) && !(full_nodes == FullNodes::Skip && node.is_stuck()) {
+            if node.holds(now, silent_after, patience) && !(full_nodes == FullNodes::Skip && node.is_stuck())
+            {
                 match node.watermark {
                     i64::MIN => newcomers = true,
                     watermark => least = Some(least.map_or(watermark, |least: i64| least.min(watermark))),
@@ -274,9 +326,7 @@ impl Watermarks {
         }
         let since = newcomers.then(|| *self.newcomers.get_or_insert(now));
         match since {
-            Some(since) if now.saturating_duration_since(since) < silent_after => {
-                MergeBound::Before(i64::MIN)
-            }
+            Some(since) if now.saturating_duration_since(since) < patience => MergeBound::Before(i64::MIN),
             _ => {
                 self.newcomers = None;
                 least.map_or(MergeBound::Unbounded, MergeBound::Before)
@@ -314,12 +364,28 @@ impl Progress {
     }
 }
 
+impl Presence {
+    /// Records that the node sent its first heartbeat, or is gone without one.
+    fn arrived(&mut self, arrivals: &mut Arrivals, sent_heartbeat: bool) {
+        if let Presence::Connected { arriving, .. } = self
+            && std::mem::take(arriving)
+        {
+            arrivals.ended(sent_heartbeat);
+        }
+    }
+}
+
 impl NodeState {
+    fn is_arriving(&self) -> bool {
+        matches!(self.presence, Presence::Connected { arriving: true, .. })
+    }
+
     fn is_stuck(&self) -> bool {
         matches!(&self.presence, Presence::Connected { flow, input_taken, .. } if flow.is_stuck(*input_taken))
     }
 
-    fn holds(&mut self, now: Instant, silent_after: Duration) -> bool {
+    /// True if the node holds back the merge. `patience`: see [`Arrivals::patience`].
+    fn holds(&mut self, now: Instant, silent_after: Duration, patience: Duration) -> bool {
         let within = |since: Instant, limit: Duration| now.saturating_duration_since(since) < limit;
         let paused = matches!(&self.presence, Presence::Connected { flow, .. } if flow.is_waiting());
         let stalled = self.progress.as_mut().is_some_and(|progress| {
@@ -332,14 +398,15 @@ impl NodeState {
         });
         match &self.presence {
             Presence::Connected { exempt: true, .. } => false,
-            Presence::Connected { batch, heartbeat, .. } => {
+            Presence::Connected { batch, heartbeat, arriving, .. } => {
+                let longest = if *arriving { patience } else { silent_after };
                 // Without a heartbeat it must fall back; missing heartbeats have a limit of their
                 // own.
                 let stalled = stalled && within(*heartbeat, silent_after);
                 paused
                     || !stalled
-                        && within(*batch, silent_after)
-                        && within(*heartbeat, silent_after.saturating_mul(HEARTBEAT_FACTOR))
+                        && within(*batch, longest)
+                        && within(*heartbeat, longest.max(silent_after.saturating_mul(HEARTBEAT_FACTOR)))
             }
             // A peer that left without a single heartbeat was hardly a log-client, and has no
             // watermark.
@@ -540,6 +607,69 @@ mod tests {
             }
         }
         assert_eq!(went_on, [5, 11, 17]);
+    }
+
+    #[test]
+    fn merge_waits_while_thousands_of_nodes_connect() {
+        let (start, mut nodes) = (Instant::now(), Watermarks::default());
+        let connect = |nodes: &mut Watermarks, second_of: u64| {
+            (0..1000).for_each(|_| {
+                let node = nodes.add(i64::MIN, second(start, second_of));
+                nodes.connected(node, Arc::default(), second(start, second_of), SILENT);
+            });
+        };
+        // A thousand nodes connect each second, and send their first heartbeat three seconds later.
+        for n in 0..11 {
+            if n < 8 {
+                connect(&mut nodes, n);
+            }
+            assert_eq!(
+                nodes.bound(second(start, n), SILENT),
+                MergeBound::Before(i64::MIN),
+                "{n} s after the first connection"
+            );
+            if n >= 3 {
+                let first = (n as usize - 3) * 1000;
+                (first..first + 1000).for_each(|node| nodes.heartbeat(NodeId(node), 7, second(start, n)));
+            }
+        }
+        assert_eq!(nodes.bound(second(start, 11), SILENT), MergeBound::Before(7));
+        // The next ones are few.
+        connect(&mut nodes, 12);
+        for n in 12..=17 {
+            (0..8000).for_each(|node| nodes.heartbeat(NodeId(node), 7 + n as i64, second(start, n)));
+            (8000..9000).for_each(|node| nodes.rows_received(NodeId(node), second(start, n)));
+            let expected = if n < 17 { i64::MIN } else { 7 + n as i64 };
+            assert_eq!(nodes.bound(second(start, n), SILENT), MergeBound::Before(expected), "{n}");
+        }
+    }
+
+    #[test]
+    fn node_that_returns_with_thousands_of_others_may_be_silent_longer() {
+        let (start, mut nodes) = (Instant::now(), Watermarks::default());
+        let all: Vec<NodeId> = (0..5000).map(|_| nodes.add(7, start)).collect();
+        all.iter().for_each(|node| nodes.connected(*node, Arc::default(), start, SILENT));
+        // The same node counts once.
+        for _ in 0..5000 {
+            nodes.disconnected(all[0], start);
+            nodes.connected(all[0], Arc::default(), start, SILENT);
+            nodes.heartbeat(all[0], 7, start);
+        }
+        let time = |n: u64| i64::try_from(n * 1_000_000_000).unwrap_or(0);
+        for n in 0..12 {
+            all[..4999].iter().for_each(|node| nodes.heartbeat(*node, time(100 + n), second(start, n)));
+            let expected = if n < 10 { 7 } else { time(100 + n) };
+            assert_eq!(nodes.bound(second(start, n), SILENT), MergeBound::Before(expected), "{n}");
+        }
+        // Alone it may not.
+        nodes.heartbeat(all[4999], time(111), second(start, 11));
+        nodes.disconnected(all[4999], second(start, 12));
+        nodes.connected(all[4999], Arc::default(), second(start, 12), SILENT);
+        for n in 12..19 {
+            all[..4999].iter().for_each(|node| nodes.heartbeat(*node, time(100 + n), second(start, n)));
+            let expected = if n < 17 { time(111) } else { time(100 + n) };
+            assert_eq!(nodes.bound(second(start, n), SILENT), MergeBound::Before(expected), "{n}");
+        }
     }
 
     #[test]

@@ -81,8 +81,8 @@ pub struct Config {
     pub user: Option<String>,
     /// Time for which a silent or disconnected node holds back the others. Its later events are
     /// marked late. After a start of the log-server, nodes of the trace that have not returned hold
-    /// them back for 10 s and 2 ms per node longer. While more than 2500 nodes connect at the same
-    /// time, those that have not sent a watermark yet may be silent for 2 ms per node. Default:
+    /// them back for 10 s and 2 ms per node longer. While more than 1250 nodes connect at the same
+    /// time, those that have not sent a watermark yet may be silent for 4 ms per node. Default:
     /// 5 s, minimum: 100 ms.
     #[serde(with = "units::duration")]
     pub silent_after: Duration,

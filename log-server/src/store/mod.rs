@@ -72,7 +72,7 @@ use sessions::{Sessions, Ticket};
 use sink::Sink;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use watermarks::{CONNECT_TIME, Watermarks};
+use watermarks::Watermarks;
 
 /// Rows merged in one step: enough for efficient columns, few enough that their batches stay in the
 /// cache.
@@ -98,6 +98,8 @@ const COLLECT_INPUTS: Duration = Duration::from_millis(10);
 const INPUTS: usize = 1024;
 /// Maximum time between two attempts of a log-client to connect.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
+/// Processor time of a node that connects, at most: of its TLS handshake.
+const CONNECT_TIME: Duration = Duration::from_millis(2);
 /// Time between two final times for subscribers while there are no events.
 const FINAL_EVERY: Duration = Duration::from_millis(40);
 /// Maximum time between two rounds: an idle store checks whether a part is due to be sealed.

@@ -21,9 +21,10 @@
 //! Nodes that never sent a heartbeat hold back the others for at most `silent_after` at a stretch,
 //! no matter how many of them connect one after the other.
 //!
-//! When thousands of nodes connect at the same time, their first heartbeats take longer than
-//! `silent_after`: a node without a heartbeat on its connection may be silent for [`CONNECT_TIME`]
-//! of each of them, if that is longer, and so may a stretch.
+//! When thousands of nodes connect at the same time, their heartbeats may take longer than
+//! `silent_after`, because the log-server and the network are busy with the connections. Connected
+//! nodes may then be silent for [`ARRIVAL_TIME`] of each node that arrives, if that is longer, and a
+//! stretch may last as long.
 
 #![expect(clippy::disallowed_types, reason = "states of a node, for its session")]
 
@@ -33,8 +34,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Processor time of a node that connects, at most: of its TLS handshake.
-pub const CONNECT_TIME: Duration = Duration::from_millis(2);
+/// Time from the connection of a node to its first heartbeat, per node that connects at the same
+/// time: twice the processor time of a TLS handshake, because the host may be busy.
+const ARRIVAL_TIME: Duration = Duration::from_millis(4);
+/// Nodes have arrived at about the same time if not more than one or two times
+/// `silent_after` times this lie between them.
+const ARRIVAL_FACTOR: u32 = 4;
 /// A node that sends batches may go without a heartbeat for `silent_after` times this.
 const HEARTBEAT_FACTOR: u32 = 6;
 /// A node may fall back by `silent_after` times this. A log-client itself waits for a stopped
@@ -142,13 +147,16 @@ pub struct Watermarks {
     arrivals: Arrivals,
 }
 
-/// Nodes that connect at the same time.
+/// Nodes that connect at about the same time.
 #[derive(Debug, Default)]
 struct Arrivals {
     /// Number of connected nodes without a heartbeat on their connection.
     arriving: u32,
-    /// Number of first heartbeats since there was no such node.
-    arrived: u32,
+    /// Number of first heartbeats in the present period of `silent_after` times
+    /// [`ARRIVAL_FACTOR`], and in the one before.
+    arrived: [u32; 2],
+    /// Begin of the present period.
+    since: Option<Instant>,
 }
 
 impl Arrivals {
@@ -159,14 +167,23 @@ impl Arrivals {
     /// Records that a node sent its first heartbeat, or is gone without one.
     fn ended(&mut self, sent_heartbeat: bool) {
         self.arriving = self.arriving.saturating_sub(1);
-        self.arrived = if self.arriving == 0 { 0 } else { self.arrived + u32::from(sent_heartbeat) };
+        self.arrived[0] = self.arrived[0].saturating_add(u32::from(sent_heartbeat));
     }
 
-    /// Returns how long a node that arrives may be silent.
-    fn patience(&self, nodes: usize, silent_after: Duration) -> Duration {
+    /// Returns how long a connected node may be silent.
+    fn patience(&mut self, nodes: usize, now: Instant, silent_after: Duration) -> Duration {
+        let (passed, period) = (
+            now.saturating_duration_since(*self.since.get_or_insert(now)),
+            silent_after.saturating_mul(ARRIVAL_FACTOR),
+        );
+        if passed >= period {
+            let before = if passed < period.saturating_mul(2) { self.arrived[0] } else { 0 };
+            (self.arrived, self.since) = ([0, before], Some(now));
+        }
+        let arrivals = self.arrived.into_iter().fold(self.arriving, u32::saturating_add);
         // The same node may arrive many times.
-        let nodes = u32::try_from(nodes).unwrap_or(u32::MAX).min(self.arriving.saturating_add(self.arrived));
-        silent_after.max(CONNECT_TIME.saturating_mul(nodes))
+        let nodes = u32::try_from(nodes).unwrap_or(u32::MAX).min(arrivals);
+        silent_after.max(ARRIVAL_TIME.saturating_mul(nodes))
     }
 }
 
@@ -313,7 +330,7 @@ impl Watermarks {
     }
 
     fn least_watermark(&mut self, now: Instant, silent_after: Duration, full_nodes: FullNodes) -> MergeBound {
-        let patience = self.arrivals.patience(self.nodes.len(), silent_after);
+        let patience = self.arrivals.patience(self.nodes.len(), now, silent_after);
         let (mut least, mut newcomers) = (None, false);
         for node in &mut self.nodes {
             if node.holds(now, silent_after, patience) && !(full_nodes == FullNodes::Skip && node.is_stuck())
@@ -394,19 +411,19 @@ impl NodeState {
             }
             progress.seen = progress.seen.max(now);
             let back = progress.gain(self.watermark, now);
-            back >= i64::try_from(silent_after.saturating_mul(STALL_FACTOR).as_nanos()).unwrap_or(i64::MAX)
+            let most = patience.max(silent_after.saturating_mul(STALL_FACTOR));
+            back >= i64::try_from(most.as_nanos()).unwrap_or(i64::MAX)
         });
         match &self.presence {
             Presence::Connected { exempt: true, .. } => false,
-            Presence::Connected { batch, heartbeat, arriving, .. } => {
-                let longest = if *arriving { patience } else { silent_after };
+            Presence::Connected { batch, heartbeat, .. } => {
                 // Without a heartbeat it must fall back; missing heartbeats have a limit of their
                 // own.
                 let stalled = stalled && within(*heartbeat, silent_after);
                 paused
                     || !stalled
-                        && within(*batch, longest)
-                        && within(*heartbeat, longest.max(silent_after.saturating_mul(HEARTBEAT_FACTOR)))
+                        && within(*batch, patience)
+                        && within(*heartbeat, patience.max(silent_after.saturating_mul(HEARTBEAT_FACTOR)))
             }
             // A peer that left without a single heartbeat was hardly a log-client, and has no
             // watermark.
@@ -635,11 +652,12 @@ mod tests {
         }
         assert_eq!(nodes.bound(second(start, 11), SILENT), MergeBound::Before(7));
         // The next ones are few.
-        connect(&mut nodes, 12);
-        for n in 12..=17 {
-            (0..8000).for_each(|node| nodes.heartbeat(NodeId(node), 7 + n as i64, second(start, n)));
+        connect(&mut nodes, 62);
+        for n in 62..=67 {
+            let time = n as i64 * 1_000_000_000;
+            (0..8000).for_each(|node| nodes.heartbeat(NodeId(node), time, second(start, n)));
             (8000..9000).for_each(|node| nodes.rows_received(NodeId(node), second(start, n)));
-            let expected = if n < 17 { i64::MIN } else { 7 + n as i64 };
+            let expected = if n < 67 { i64::MIN } else { time };
             assert_eq!(nodes.bound(second(start, n), SILENT), MergeBound::Before(expected), "{n}");
         }
     }
@@ -656,18 +674,18 @@ mod tests {
             nodes.heartbeat(all[0], 7, start);
         }
         let time = |n: u64| i64::try_from(n * 1_000_000_000).unwrap_or(0);
-        for n in 0..12 {
+        for n in 0..22 {
             all[..4999].iter().for_each(|node| nodes.heartbeat(*node, time(100 + n), second(start, n)));
-            let expected = if n < 10 { 7 } else { time(100 + n) };
+            let expected = if n < 20 { 7 } else { time(100 + n) };
             assert_eq!(nodes.bound(second(start, n), SILENT), MergeBound::Before(expected), "{n}");
         }
         // Alone it may not.
-        nodes.heartbeat(all[4999], time(111), second(start, 11));
-        nodes.disconnected(all[4999], second(start, 12));
-        nodes.connected(all[4999], Arc::default(), second(start, 12), SILENT);
-        for n in 12..19 {
-            all[..4999].iter().for_each(|node| nodes.heartbeat(*node, time(100 + n), second(start, n)));
-            let expected = if n < 17 { time(111) } else { time(100 + n) };
+        nodes.disconnected(all[4999], second(start, 60));
+        nodes.heartbeat(all[4999], time(160), second(start, 60));
+        nodes.connected(all[4999], Arc::default(), second(start, 60), SILENT);
+        for n in 60..67 {
+            all[..4999].iter().for_each(|node| nodes.heartbeat(*node, time(101 + n), second(start, n)));
+            let expected = if n < 65 { time(160) } else { time(101 + n) };
             assert_eq!(nodes.bound(second(start, n), SILENT), MergeBound::Before(expected), "{n}");
         }
     }

@@ -276,6 +276,12 @@ impl Thread {
     /// unrecorded, without a call of [`prepare`].
     #[inline(always)]
     fn skips(&mut self, op: Op) -> bool {
+        if self.is_dormant() {
+            if self.lane_unavailable {
+                process::count_no_lane();
+            }
+            return true;
+        }
         if self.borrowed != 0 {
             return true;
         }

@@ -86,8 +86,7 @@ fn prepare_with_lane(thread: &mut Thread, purpose: Purpose) -> bool {
     //   control pages are never unmapped.
     let control = unsafe { &*thread.control };
     if !purpose.is_served_by(control) {
-        if control.is_closed() {
-            thread.attach_successor();
+        if control.is_closed() && !thread.attach_successor() {
             thread.go_dormant();
         }
         return false;
@@ -246,12 +245,14 @@ impl Thread {
         !self.growth_refused
     }
 
-    /// The log-client has ended: attaches to its successor if there is one.
-    fn attach_successor(&mut self) {
+    /// The log-client has ended: attaches to its successor. Returns false if there is none.
+    fn attach_successor(&mut self) -> bool {
         node::detach();
-        if let Some(successor) = node::attach() {
+        let successor = node::attach();
+        if let Some(successor) = successor {
             self.control = successor;
         }
+        successor.is_some()
     }
 }
 

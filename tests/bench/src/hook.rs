@@ -1,9 +1,11 @@
 //! `hook`: overhead of the preloaded `posix` hook per call, in a loop of `pread` or `stat`,
 //! compared with minimal wrappers in C.
 //!
-//! Every variant runs in its own process, all of them on the same processor. The overhead of a
-//! variant is the median over the repetitions of its difference to the plain run of the same
-//! repetition.
+//! Every variant runs in its own process, all of them on the same processor. Two processes of one
+//! variant differ, by where their memory and code lie, so each round begins new ones. In a round
+//! the variants take turns, and the median of the turns counts. The overhead of a variant is the
+//! median over the rounds of its difference to the plain process of the same round. *× floor* is
+//! the ratio of two medians.
 
 use crate::daemons;
 use crate::op::again;
@@ -11,7 +13,7 @@ use crate::played::{Played, Reads};
 use crate::process::Aside;
 use crate::proof::{Expected, Watched};
 use crate::report::{interval, number};
-use crate::stats::{Summary, median_with_interval};
+use crate::stats::{Summary, median_with_interval, ratio_of_medians};
 use crate::worker::{self, Worker};
 use crate::{Bench, machine};
 use anyhow::Result;
@@ -127,33 +129,11 @@ fn measure(
     on: &Played,
 ) -> Result<Vec<Value>> {
     let ways: Vec<Way> = ways.iter().filter(|way| way.is_for(call)).map(|way| way.of(call)).collect();
-    let mut workers = Vec::new();
-    for way in &ways {
-        let mut command = way.command(program, call);
-        aside.pin(&mut command);
-        workers.push(Worker::start(way.key, command)?);
-    }
-    let proofs = ways.iter().map(|way| way.watched.start()).collect::<Result<Vec<_>>>()?;
-    let mut times = vec![Vec::new(); ways.len()];
-    for repetition in 0..=bench.pick(60, 7, 2) {
-        let mut order: Vec<usize> = (0..ways.len()).collect();
-        if repetition % 2 == 1 {
-            order.reverse();
-        }
-        for at in order {
-            let ns = time(bench, call, &ways[at], &mut workers[at], on)?;
-            if repetition > 0 {
-                times[at].push(ns);
-            }
-        }
-    }
-    let mut recorded = Vec::new();
-    for ((way, worker), proof) in ways.iter().zip(workers).zip(proofs) {
-        if let Some(library) = &way.preload {
-            worker.expect_mapped(library)?;
-        }
-        recorded.push(proof.end(&worker, worker.calls())?);
-        worker.finish()?;
+    let (mut times, mut recorded) = (vec![Vec::new(); ways.len()], Vec::new());
+    for _ in 0..bench.pick(60, 7, 2) {
+        let round = round(bench, (aside, program), call, &ways, on)?;
+        times.iter_mut().zip(round.ns).for_each(|(all, ns)| all.push(ns));
+        recorded = round.recorded;
     }
     let mut instructions = Vec::new();
     for way in &ways {
@@ -165,13 +145,58 @@ fn measure(
     }
     let mut rows = rows(call, &ways, &times, &instructions);
     for (row, recorded) in rows.iter_mut().zip(recorded) {
-        row["recorded"] = recorded;
+        row["recorded_in_last_round"] = recorded;
     }
     print(call, &rows);
     Ok(rows)
 }
 
-/// Returns a row for each variant. Comparisons are of the same repetition.
+/// What one process of each variant took, and recorded.
+struct Round {
+    /// Nanoseconds of a call, median of the turns.
+    ns: Vec<f64>,
+    recorded: Vec<Value>,
+}
+
+fn round(
+    bench: &Bench,
+    (aside, program): (&Aside, &Path),
+    call: &Call,
+    ways: &[Way],
+    on: &Played,
+) -> Result<Round> {
+    let mut workers = Vec::new();
+    for way in ways {
+        let mut command = way.command(program, call);
+        aside.pin(&mut command);
+        workers.push(Worker::start(way.key, command)?);
+    }
+    let proofs = ways.iter().map(|way| way.watched.start()).collect::<Result<Vec<_>>>()?;
+    let mut turns = vec![Vec::new(); ways.len()];
+    for turn in 0..=bench.pick(2, 2, 1) {
+        let mut order: Vec<usize> = (0..ways.len()).collect();
+        if turn % 2 == 1 {
+            order.reverse();
+        }
+        for at in order {
+            let ns = time(bench, call, &ways[at], &mut workers[at], on)?;
+            if turn > 0 {
+                turns[at].push(ns);
+            }
+        }
+    }
+    let mut recorded = Vec::new();
+    for ((way, worker), proof) in ways.iter().zip(workers).zip(proofs) {
+        if let Some(library) = &way.preload {
+            worker.expect_mapped(library)?;
+        }
+        recorded.push(proof.end(&worker, worker.calls())?);
+        worker.finish()?;
+    }
+    Ok(Round { ns: turns.into_iter().map(|turns| Summary::of(turns).median).collect(), recorded })
+}
+
+/// Returns a row for each variant. Comparisons are of the same round.
 fn rows(call: &Call, ways: &[Way], times: &[Vec<f64>], instructions: &[Option<f64>]) -> Vec<Value> {
     let at = |key: &str| ways.iter().position(|way| way.key == key).unwrap_or(0);
     let (plain, empty, floor) = (&times[0], &times[at("empty")], &times[at(call.floor())]);
@@ -182,11 +207,11 @@ fn rows(call: &Call, ways: &[Way], times: &[Vec<f64>], instructions: &[Option<f6
     let mut rows = Vec::new();
     for ((way, own), counted) in ways.iter().zip(times).zip(instructions) {
         let beyond = difference(own, empty);
-        let ratios: Vec<f64> = beyond.iter().zip(&floor).map(|(own, floor)| own / floor).collect();
+        let pairs: Vec<(f64, f64)> = beyond.iter().copied().zip(floor.iter().copied()).collect();
         rows.push(json!({
             "call": call.name, "label": call.label, "place": call.place, "key": way.key, "way": way.label,
             "ns": Summary::of(own.clone()), "added_ns": median_with_interval(&difference(own, plain)),
-            "beyond_empty_ns": median_with_interval(&beyond), "times_floor": median_with_interval(&ratios),
+            "beyond_empty_ns": median_with_interval(&beyond), "times_floor": ratio_of_medians(&pairs),
             "added_instructions": counted.zip(instructions[0]).map(|(own, plain)| own - plain),
         }));
     }
@@ -253,7 +278,7 @@ fn time(bench: &Bench, call: &Call, way: &Way, worker: &mut Worker, on: &Played)
         let count = bench.pick(1000, 1000, 100);
         return Ok(worker.run(count, 1)?.wall_ns / count as f64);
     }
-    let (runs, count) = (bench.pick(4, 2, 1), call.burst);
+    let (runs, count) = (bench.pick(2, 2, 1), call.burst);
     let mut ns = 0.0;
     for _ in 0..runs {
         ns += worker.run(count, 1)?.cpu_ns;

@@ -24,6 +24,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
+/// Bursts before the first measured one: each slot of the lane has been written then.
+const WARM_UP: u64 = 6;
 /// Program in `c/` that makes the calls.
 const PROGRAM: &str = "calls";
 
@@ -172,18 +174,21 @@ fn round(
         workers.push(Worker::start(way.key, command)?);
     }
     let proofs = ways.iter().map(|way| way.watched.start()).collect::<Result<Vec<_>>>()?;
+    // The kernel's part of strace leaves other code and data in the caches: its turns are the last.
+    let (mut order, last): (Vec<usize>, Vec<usize>) =
+        (0..ways.len()).partition(|at| ways[*at].key != "strace");
+    for at in &order {
+        let bursts = bench.pick(WARM_UP, WARM_UP, 1);
+        time(bench, call, &ways[*at], &mut workers[*at], on, bursts)?;
+    }
     let mut turns = vec![Vec::new(); ways.len()];
-    for turn in 0..=bench.pick(2, 2, 1) {
-        let mut order: Vec<usize> = (0..ways.len()).collect();
-        if turn % 2 == 1 {
-            order.reverse();
-        }
-        for at in order {
-            let ns = time(bench, call, &ways[at], &mut workers[at], on)?;
-            if turn > 0 {
-                turns[at].push(ns);
-            }
-        }
+    let mut sequence = Vec::new();
+    for _ in 0..bench.pick(3, 3, 1) {
+        fastrand::shuffle(&mut order);
+        sequence.extend_from_slice(&order);
+    }
+    for at in sequence.into_iter().chain(last) {
+        turns[at].push(time(bench, call, &ways[at], &mut workers[at], on, 1)?);
     }
     let mut recorded = Vec::new();
     for ((way, worker), proof) in ways.iter().zip(workers).zip(proofs) {
@@ -271,20 +276,19 @@ fn ways(dir: &Path, [on, off, left_out]: [&Rc<Played>; 3], nobody: &Path) -> Res
     Ok(ways)
 }
 
-/// Nanoseconds of one call. CPU time, but wall time under strace, because a traced process waits
-/// for its tracer.
-fn time(bench: &Bench, call: &Call, way: &Way, worker: &mut Worker, on: &Played) -> Result<f64> {
+/// Nanoseconds of one call in some bursts. CPU time, but wall time under strace, because a traced
+/// process waits for its tracer.
+fn time(bench: &Bench, call: &Call, way: &Way, worker: &mut Worker, on: &Played, bursts: u64) -> Result<f64> {
     if way.key == "strace" {
         let count = bench.pick(1000, 1000, 100);
         return Ok(worker.run(count, 1)?.wall_ns / count as f64);
     }
-    let (runs, count) = (bench.pick(2, 2, 1), call.burst);
     let mut ns = 0.0;
-    for _ in 0..runs {
-        ns += worker.run(count, 1)?.cpu_ns;
+    for _ in 0..bursts {
+        ns += worker.run(call.burst, 1)?.cpu_ns;
         on.catch_up()?;
     }
-    Ok(ns / (count * runs) as f64)
+    Ok(ns / (call.burst * bursts) as f64)
 }
 
 /// Results of a variant of a call on tmpfs.

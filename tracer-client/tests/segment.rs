@@ -166,6 +166,23 @@ fn scenarios() {
             std::thread::spawn(|| assert!(end(begin(op::posix::READ).unwrap(), done(300)))).join().unwrap();
         }
         "dormant" => assert!((0..10_000).all(|_| begin(op::posix::READ).is_none())),
+        "successor" => {
+            let dir = PathBuf::from(std::env::var_os(control::DIR_ENV).unwrap());
+            assert!(end(begin(op::posix::READ).unwrap(), done(1)));
+            let ended = Settings { enabled: false, ..Settings::default() };
+            for (at, value) in ended.words(1_000_000_000).chain([(word::CLOSED, 1)]) {
+                write_control_word(&dir, at, value);
+            }
+            // The thread looks for a successor from time to time only, and finds the same page.
+            assert!((0..10_000).all(|_| begin(op::posix::READ).is_none()));
+            let maps = fs::read_to_string("/proc/self/maps").unwrap();
+            let mapped = maps.lines().filter(|line| line.contains("/control")).count();
+            assert!((1..100).contains(&mapped), "{mapped} mappings");
+            fs::rename(dir.join("next"), dir.join(control::FILE)).unwrap();
+            let begun = (0..1_000_000).find_map(|_| begin(op::posix::READ)).expect("the successor records");
+            assert!(end(begun, done(2)));
+            assert!(end(begin(op::posix::READ).unwrap(), done(3)));
+        }
         "no-memory" => {
             assert!(begin(op::posix::READ).is_none());
             assert!(!miot_tracer::active(op::posix::READ));
@@ -324,6 +341,14 @@ fn nothing_is_set_up_for_another_control_page_version() {
     write_control_word(dir.path(), word::MAGIC, control::MAGIC + 1);
     run(dir.path(), "dormant");
     assert_eq!(segments(dir.path()).len(), 0);
+}
+
+#[test]
+fn thread_finds_the_successor_of_a_log_client_that_has_ended() {
+    let (dir, next) = (node(|_| ()), node(|_| ()));
+    fs::rename(next.path().join(control::FILE), dir.path().join("next")).unwrap();
+    run(dir.path(), "successor");
+    assert_eq!(segments(dir.path()).len(), 1);
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn attach_and_claim(thread: &mut Thread, purpose: Purpose) -> bool {
             thread.switch_to_lane(claimed, control);
             retire_lane_at_exit(thread);
             control.ring_doorbell();
-            true
+            !control.is_closed()
         }
         None => {
             process::count_no_lane();
@@ -245,14 +245,14 @@ impl Thread {
         !self.growth_refused
     }
 
-    /// The log-client has ended: attaches to its successor. Returns false if there is none.
+    /// The log-client has ended: attaches to its successor. Returns false if there is none yet.
     fn attach_successor(&mut self) -> bool {
         node::detach();
-        let successor = node::attach();
-        if let Some(successor) = successor {
-            self.control = successor;
-        }
-        successor.is_some()
+        node::attach().is_some_and(|control| {
+            self.control = control;
+            // The page of the log-client that has ended may still be there.
+            !control.is_closed()
+        })
     }
 }
 

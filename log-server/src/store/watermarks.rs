@@ -23,8 +23,8 @@
 //!
 //! When thousands of nodes connect at the same time, their heartbeats may take longer than
 //! `silent_after`, because the log-server and the network are busy with the connections. Connected
-//! nodes may then be silent for [`ARRIVAL_TIME`] of each node that arrives, if that is longer, and a
-//! stretch may last as long.
+//! nodes may then be silent for [`ARRIVAL_TIME`] of each node that arrives, if that is longer, and
+//! a stretch may last as long.
 
 #![expect(clippy::disallowed_types, reason = "states of a node, for its session")]
 

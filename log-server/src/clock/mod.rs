@@ -43,8 +43,7 @@ const LATE_ANSWER_NS: f64 = 10e6;
 const SLEW_PAUSES: f64 = 4.0;
 /// ... but not faster than the kernel slews a clock.
 const SLEW: f64 = 500e-6;
-/// A larger error is corrected by a step if the bounds exclude the line: 20 seconds of slewing,
-/// nanoseconds.
+/// A larger error is corrected by a step: 20 seconds of slewing, nanoseconds.
 const STEP_NS: i64 = 10_000_000;
 /// A longer time without exchanges is bridged by one linear piece, nanoseconds.
 const GAP_NS: i64 = 1_000_000_000;
@@ -327,13 +326,11 @@ impl NodeClock {
         if returned {
             let from = self.line.knot(self.line.free_from());
             let was = self.line.offset(from);
-            // The bounds of a first exchange may be wide, and the line may know better.
-            let kept = self.line.offset(node).clamp(offset.low, offset.high);
-            let lean = kept.saturating_sub(was) as f64 / node.saturating_sub(from).max(1) as f64;
+            let lean = aim(offset).saturating_sub(was) as f64 / node.saturating_sub(from).max(1) as f64;
             if lean.abs() <= LIMIT {
                 // Pieces that begin after `from` apply to no time.
                 let at_start = self.line.stated_errors(from).unwrap_or(before.errors());
-                let ends = at_start.max(self.errors_at(&estimate, kept, node));
+                let ends = at_start.max(self.errors_at(&estimate, aim(offset), node));
                 pieces.push(self.begin(piece(from, was, lean), ends.and(bent).with_margin(), Reason::Gap));
             } else {
                 let back = aim(offset).saturating_sub((rate * gap as f64) as i64);
@@ -356,11 +353,9 @@ impl NodeClock {
         aim: impl Fn(Bounds<i64>) -> i64,
     ) -> (ClockPiece, ClockErrors, Reason) {
         let from = self.line.knot(self.line.free_from().max(node));
-        let (was, bounds) = (self.line.offset(from), estimate.offset_at(from));
-        let aim = aim(bounds);
+        let (was, aim) = (self.line.offset(from), aim(estimate.offset_at(from)));
         let missing = aim.saturating_sub(was);
-        let contradicted = !(bounds.low..=bounds.high).contains(&was);
-        let (piece, reason) = if contradicted && missing.saturating_abs() > STEP_NS {
+        let (piece, reason) = if missing.saturating_abs() > STEP_NS {
             (piece(from, aim, rate), Reason::Step)
         } else {
             let time = (SLEW_PAUSES * self.pause_ns()).max(GAP_NS as f64 / 2.0);

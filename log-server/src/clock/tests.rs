@@ -443,30 +443,6 @@ fn returning_node_continues_its_line() {
     }
 }
 
-/// The first exchange of a new connection is slow, for instance because thousands of nodes connect
-/// at the same time: the line knows better than the middle of its wide bounds.
-#[test]
-fn node_whose_first_answer_is_slow_continues_its_line() {
-    for (n, (outbound, inbound)) in [(100 * US, 60 * MS), (60 * MS, 100 * US)].into_iter().enumerate() {
-        let fast = delay(100 * US, 20 * US, 0);
-        let mut simulation = Simulation::new(900 + n as u64, 5 * SECOND, 20_000, Network::new(fast, fast));
-        simulation.connect();
-        simulation.run(60 * SECOND);
-        let line = simulation.node.line.clone();
-        simulation.now += 8 * SECOND;
-        simulation.network = Network::new(delay(outbound, 0, 0), delay(inbound, 0, 0));
-        simulation.reconnect();
-        simulation.connect();
-        for after in 0..=8 {
-            let node = simulation.clock.at(simulation.now - after * SECOND);
-            let apart = (simulation.node.time(node, NEVER) - node - line.offset(node)).abs();
-            assert!(apart < 100 * US, "{after} s before the return: {apart} ns");
-        }
-        simulation.run(20 * SECOND);
-        simulation.check_inverse();
-    }
-}
-
 /// While a node does not answer, its times become inaccurate, and with its next answer a piece with
 /// a small error begins. If the node connects again before it has sent events of that time, the
 /// line continues from an inaccurate time.

@@ -82,8 +82,8 @@ pub struct Config {
     /// Time for which a silent or disconnected node holds back the others. Its later events are
     /// marked late. After a start of the log-server, nodes of the trace that have not returned hold
     /// them back for 10 s and 2 ms per node longer. While more than 1250 nodes connect at the same
-    /// time, those that have not sent a watermark yet may be silent for 4 ms per node. Default:
-    /// 5 s, minimum: 100 ms.
+    /// time, connected nodes may be silent for 4 ms per node that connects. Default: 5 s,
+    /// minimum: 100 ms.
     #[serde(with = "units::duration")]
     pub silent_after: Duration,
     /// Nodes whose times may have a larger error than this are logged as a warning. Default: 10 ms.

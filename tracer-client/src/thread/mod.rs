@@ -276,6 +276,7 @@ impl Thread {
     /// unrecorded, without a call of [`prepare`].
     #[inline(always)]
     fn skips(&mut self, op: Op) -> bool {
+        // First, because on a node without a log-client it is the only cost.
         if self.is_dormant() {
             if self.lane_unavailable {
                 process::count_no_lane();

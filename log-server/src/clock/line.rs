@@ -35,7 +35,7 @@ impl CorrectionLine {
     }
 
     /// Latest node's time that is converted to a merged time. `None` without a piece.
-    fn node(&self, merged: i64) -> Option<i64> {
+    pub(super) fn node(&self, merged: i64) -> Option<i64> {
         let after = self.pieces.partition_point(|correction| correction.piece.time <= merged);
         let correction = self.pieces.get(after.saturating_sub(1))?;
         Some(correction.piece.node(merged, true))

@@ -5,22 +5,30 @@
 //! |---|---|
 //! | `estimate` | bounds of offset and drift from exchanges of messages |
 //! | `error` | maximum and estimated error |
+//! | `correction` | a piece of the applied correction, with its stated errors |
 //! | `line` | the applied correction: consecutive linear pieces |
+//! | `effort` | how often a clock is measured |
 //!
 //! [`NodeClock`] combines them. The line aims at the middle of the bounds, where the worst-case
 //! error is least. A new piece begins when the current piece may soon exceed the error that was
 //! written about it, or when a much smaller error can be stated. It begins after all converted
 //! times, at the end of the previous piece, and slopes towards the bounds. So a converted time
 //! never changes, watermarks do not go back, and the order within a stream is kept. Only a step of
-//! a clock causes a jump. [`miot_trace_store::clocks`] has the formula of a piece. A clock that
-//! cannot be distinguished from the server's is not corrected.
+//! a clock causes a jump. A stated error holds until the exchange after the next is due. If later
+//! times are converted before that exchange, a piece with a larger error begins first.
+//! [`miot_trace_store::clocks`] has the formula of a piece. A clock that cannot be distinguished
+//! from the server's is not corrected.
 
+mod correction;
+mod effort;
 mod error;
 mod estimate;
 mod line;
 #[cfg(test)]
 mod tests;
 
+pub use correction::{Correction, Reason};
+pub use effort::ClockEffort;
 pub use estimate::Exchange;
 pub use line::MAX_PIECES;
 
@@ -28,7 +36,6 @@ use error::{ClockErrors, RoundTrips};
 use estimate::{Bounds, ClockEstimate, LIMIT, WANDER};
 use line::CorrectionLine;
 use miot_proto::batch::Columns;
-use miot_proto::wire::PROMPT_ANSWERS;
 use miot_trace_store::ClockPiece;
 use std::time::Duration;
 
@@ -54,100 +61,6 @@ const UNKNOWN_ERRORS: ClockErrors = ClockErrors { maximum: i64::MAX, estimated: 
 /// Unit of [`ClockPiece::drift`].
 const BILLION: f64 = 1e9;
 
-/// Reason for a new piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The first piece of this node.
-    First,
-    /// Exchanges gave a smaller error, or the error of the previous piece was about to exceed the
-    /// stated one.
-    Exchange,
-    /// The node was disconnected: a linear piece from its last position to the present one.
-    Gap,
-    /// The node's clock or the server's clock was stepped, or the node did not answer in time to
-    /// know better.
-    Step,
-}
-
-impl Reason {
-    /// Value in the column `reason`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Reason::First => "first",
-            Reason::Exchange => "exchange",
-            Reason::Gap => "gap",
-            Reason::Step => "step",
-        }
-    }
-}
-
-/// One row of `clocks`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Correction {
-    /// The applied piece, with its start.
-    pub piece: ClockPiece,
-    /// Maximum error of merged times while the piece holds, nanoseconds. `i64::MAX`: unknown.
-    pub uncertainty: i64,
-    /// Standard error of merged times while the piece holds, nanoseconds, if the fastest delays in
-    /// both directions are equal; at most `uncertainty`.
-    pub estimated_error: i64,
-    /// Round trip of the shortest exchange used, nanoseconds; 0 without an exchange.
-    pub round_trip: i64,
-    /// Reason for the piece.
-    pub reason: Reason,
-}
-
-impl Correction {
-    fn errors(&self) -> ClockErrors {
-        ClockErrors { maximum: self.uncertainty, estimated: self.estimated_error }
-    }
-
-    /// True if `errors` are still within the stated ones. The estimate may be exceeded by half:
-    /// three times the estimate then covers the error whenever both directions are equal.
-    fn holds(&self, errors: ClockErrors) -> bool {
-        errors.maximum <= self.uncertainty
-            && errors.estimated <= self.estimated_error.saturating_add(self.estimated_error / 2)
-    }
-
-    /// True if `errors` are much smaller than the stated ones.
-    fn far_exceeds(&self, errors: ClockErrors) -> bool {
-        errors.maximum <= self.uncertainty / 8 * 7 || errors.estimated <= self.estimated_error / 2
-    }
-}
-
-/// How often the clock of a node is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClockEffort {
-    /// As often as its stability requires.
-    Full,
-    /// Less often: no node sends events, so a larger error matters little.
-    Relaxed,
-    /// Still less often: there are thousands of nodes.
-    Low,
-}
-
-impl ClockEffort {
-    /// Factor of the error between two exchanges, and so about of their distance.
-    fn factor(self) -> f64 {
-        match self {
-            ClockEffort::Full => 1.0,
-            ClockEffort::Relaxed => 4.0,
-            ClockEffort::Low => 64.0,
-        }
-    }
-
-    /// Number of exchanges of a connection before this effort applies: with many, the fastest was
-    /// hardly delayed. With thousands of nodes, the questions themselves would be most messages.
-    fn after_exchanges(self) -> usize {
-        match self {
-            ClockEffort::Full => 0,
-            ClockEffort::Relaxed => 64,
-            ClockEffort::Low => PROMPT_ANSWERS,
-        }
-    }
-}
-
 /// The clock of one node, see the module.
 #[derive(Clone, Debug)]
 pub struct NodeClock {
@@ -162,6 +75,10 @@ pub struct NodeClock {
     exchanges: usize,
     /// True until a piece begins on this connection.
     returned: bool,
+    /// Node's time until which the errors of the last piece hold.
+    stated_until: i64,
+    /// Pieces that began because times after `stated_until` were converted.
+    restated: Vec<Correction>,
     effort: ClockEffort,
 }
 
@@ -180,6 +97,8 @@ impl NodeClock {
             round_trips: RoundTrips::default(),
             exchanges: 0,
             returned: current.is_some(),
+            stated_until: i64::MIN,
+            restated: Vec::new(),
             effort: ClockEffort::Full,
         }
     }
@@ -207,15 +126,62 @@ impl NodeClock {
         agrees
     }
 
-    /// Converts a node's time to merged time. A result after `latest` becomes `latest`.
+    /// Converts a node's time to merged time. A result after `latest` becomes `latest`. The caller
+    /// must write what [`Self::take_restated`] returns before the result.
     pub fn time(&mut self, node: i64, latest: i64) -> i64 {
+        self.state_errors_until(node, latest);
         self.line.time(node, latest)
     }
 
     /// Converts the times of a batch and marks ties. A result after `latest` becomes `latest` and
-    /// is marked late. Returns the number of these rows.
+    /// is marked late. Returns the number of these rows. The caller must write what
+    /// [`Self::take_restated`] returns before the rows.
     pub fn convert(&mut self, rows: &mut Columns, latest: i64) -> usize {
+        if let Some(last) = rows.time.last() {
+            self.state_errors_until(*last, latest);
+        }
         self.line.convert(rows, latest)
+    }
+
+    /// Takes the pieces that began because times were converted for which no error was stated.
+    pub fn take_restated(&mut self) -> Vec<Correction> {
+        std::mem::take(&mut self.restated)
+    }
+
+    /// Begins a piece on the same line, with larger errors, if the stated ones may be exceeded at a
+    /// node's time: the node was not asked in time, or its answer comes later than its events.
+    fn state_errors_until(&mut self, node: i64, latest: i64) {
+        let Some(before) = self.current else { return };
+        if node <= self.stated_until || before.errors() == UNKNOWN_ERRORS {
+            return;
+        }
+        let node = node.min(self.line.node(latest).unwrap_or(node));
+        let from = self.line.free_from().max(self.stated_until).max(before.piece.start());
+        let from = self.line.knot(from);
+        if node < from {
+            return;
+        }
+        // For longer and longer: not each message begins a piece.
+        let longer = match &self.estimate {
+            Some(estimate) => node.saturating_sub(estimate.at()),
+            None => self.stated_until.saturating_sub(before.piece.start()).saturating_mul(2),
+        };
+        let until = node.saturating_add(longer.max(GAP_NS));
+        let span = until.saturating_sub(from);
+        let (time, _) = before.piece.merged(from);
+        let straight = ClockPiece { time, offset: time.saturating_sub(from), ..before.piece };
+        let errors = match &self.estimate {
+            Some(estimate) => before.errors().max(self.errors_of(estimate, straight, until)).and(bend(span)),
+            None => {
+                let gains = LIMIT + straight.drift.abs() as f64 / BILLION;
+                before.errors().and((gains * span as f64).ceil() as i64)
+            }
+        };
+        if !before.holds(errors) {
+            let restated = self.begin(straight, errors, Reason::Exchange);
+            self.restated.push(restated);
+        }
+        self.stated_until = until;
     }
 
     /// Estimates the node's time of a server's time that is not before the last exchange.
@@ -306,40 +272,50 @@ impl NodeClock {
         let Some(before) = self.current else {
             let straight = piece(node, aim(offset), rate);
             let errors = self.errors(estimate, straight, node).with_margin();
+            self.stated_until = node.saturating_add(self.horizon_ns());
             return vec![self.begin(straight, errors, Reason::First)];
         };
-        let gap = node.saturating_sub(self.line.free_from());
-        if gap < -GAP_NS {
+        if node.saturating_sub(self.line.free_from()) < -GAP_NS {
             self.line.set_back(node);
         }
-        let returned = self.returned && gap > GAP_NS;
-        let bent = if returned { (WANDER * gap as f64 / 2.0) as i64 } else { 0 };
-        let errors = self.errors(estimate, self.line.covering(node), node).and(bent);
+        // Until here, the stated errors hold.
+        let from = match self.returned {
+            true => self.line.free_from(),
+            false => self.line.free_from().max(self.stated_until),
+        };
+        let from = self.line.knot(from);
+        let gap = node.saturating_sub(from).max(0);
+        let bent = bend(gap);
+        let covering = self.line.covering(node);
+        let errors = self.errors(estimate, covering, node).and(bent);
         let (_, could_state, _) = self.next(estimate, node, rate, aim);
         if before.holds(errors) && !before.far_exceeds(could_state) {
             self.returned = false;
+            self.stated_until = node.saturating_add(self.horizon_ns());
             return Vec::new();
         }
+        let held = before.holds(self.errors_of(estimate, covering, node).and(bent));
         let estimate = estimate.clone();
-        self.returned = false;
+        let returned = std::mem::take(&mut self.returned);
         let mut pieces = Vec::new();
-        if returned {
-            let from = self.line.knot(self.line.free_from());
+        if gap > GAP_NS && returned || gap > 0 && !held {
             let was = self.line.offset(from);
-            let lean = aim(offset).saturating_sub(was) as f64 / node.saturating_sub(from).max(1) as f64;
-            if lean.abs() <= LIMIT {
-                // Pieces that begin after `from` apply to no time.
-                let at_start = self.line.stated_errors(from).unwrap_or(before.errors());
-                let ends = at_start.max(self.errors_at(&estimate, aim(offset), node));
-                pieces.push(self.begin(piece(from, was, lean), ends.and(bent).with_margin(), Reason::Gap));
-            } else {
+            let lean = aim(offset).saturating_sub(was) as f64 / gap as f64;
+            if gap > GAP_NS && lean.abs() > LIMIT {
                 let back = aim(offset).saturating_sub((rate * gap as f64) as i64);
                 let errors = could_state.and(2 * bent).with_margin();
                 pieces.push(self.begin(piece(from, back, rate), errors, Reason::Step));
+            } else {
+                // Pieces that begin after `from` apply to no time.
+                let at_start = self.line.stated_errors(from).unwrap_or(before.errors());
+                let line = piece(from, was, lean.clamp(-LIMIT, LIMIT));
+                let ends = at_start.max(self.errors_of(&estimate, line, node));
+                pieces.push(self.begin(line, ends.and(bent).with_margin(), Reason::Gap));
             }
         }
         let (piece, errors, reason) = self.next(&estimate, node, rate, aim);
         pieces.push(self.begin(piece, errors, reason));
+        self.stated_until = piece.start().saturating_add(self.horizon_ns());
         pieces
     }
 
@@ -365,17 +341,21 @@ impl NodeClock {
         (piece, self.errors(estimate, piece, from).with_margin(), reason)
     }
 
-    /// Errors of a piece between a node's time and the exchange after the next: the maximum is at
-    /// one of the ends.
+    /// Errors of a piece from a node's time on, while they must hold: the maximum is at one of the
+    /// ends.
     fn errors(&self, estimate: &ClockEstimate, piece: ClockPiece, node: i64) -> ClockErrors {
-        let at = |node: i64| {
-            let applied = piece.merged(node).0.saturating_sub(node);
-            self.errors_at(estimate, applied, node)
-        };
-        at(node).max(at(node.saturating_add((1.5 * self.pause_ns() + LATE_ANSWER_NS) as i64)))
+        let until = node.saturating_add(self.horizon_ns());
+        self.errors_of(estimate, piece, node).max(self.errors_of(estimate, piece, until))
     }
 
-    fn errors_at(&self, estimate: &ClockEstimate, applied: i64, node: i64) -> ClockErrors {
+    /// Duration for which stated errors must hold: until the exchange after the next.
+    fn horizon_ns(&self) -> i64 {
+        (1.5 * self.pause_ns() + LATE_ANSWER_NS) as i64
+    }
+
+    /// Errors of a piece at a node's time.
+    fn errors_of(&self, estimate: &ClockEstimate, piece: ClockPiece, node: i64) -> ClockErrors {
+        let applied = piece.merged(node).0.saturating_sub(node);
         ClockErrors::of(applied, estimate.offset_at(node), self.round_trips.least())
     }
 
@@ -395,6 +375,11 @@ impl NodeClock {
         self.current = Some(correction);
         correction
     }
+}
+
+/// Maximum distance of an offset from a straight line between its values at two times, nanoseconds.
+fn bend(span: i64) -> i64 {
+    (WANDER * span as f64 / 2.0).ceil() as i64
 }
 
 /// Creates a piece that begins at a node's time.

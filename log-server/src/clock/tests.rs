@@ -152,6 +152,7 @@ impl Simulation {
         let mut rows =
             Columns { time: vec![node], flags: vec![flag::LATE | flag::TIE], ..Columns::default() };
         assert_eq!(self.node.convert(&mut rows, NEVER), 0);
+        self.observed.rows.extend(self.node.take_restated());
         let merged = rows.time[0];
         if let Some((before, last, _)) = self.observed.events.last()
             && *before <= node
@@ -230,6 +231,28 @@ impl Simulation {
             &self.observed.rows[self.observed.rows.len().saturating_sub(MAX_PIECES)..],
             reached,
         );
+    }
+
+    /// Converts the events that stayed at the node. Each error is within the stated one, as readers
+    /// of the trace find it. Returns the number of events and the greatest error.
+    fn convert_spooled(&mut self) -> (usize, i64) {
+        let spool = self.spool.take().unwrap_or_default();
+        let merged: Vec<(i64, i64)> =
+            spool.iter().map(|(node, truth)| (self.node.time(*node, NEVER), *truth)).collect();
+        self.observed.rows.extend(self.node.take_restated());
+        let mut stated: Vec<Correction> = Vec::new();
+        for row in &self.observed.rows {
+            stated.truncate(stated.partition_point(|before| before.piece.time <= row.piece.time));
+            stated.push(*row);
+        }
+        let mut worst = 0;
+        for (merged, truth) in &merged {
+            let at = stated.partition_point(|row| row.piece.time <= *merged);
+            let (row, error) = (stated[at.saturating_sub(1)], (merged - truth).abs());
+            assert!(error <= row.uncertainty, "{error} ns off: {row:?}");
+            worst = error.max(worst);
+        }
+        (merged.len(), worst)
     }
 
     /// All node's times can be restored, as readers of the trace do.
@@ -434,6 +457,7 @@ fn returning_node_continues_its_line() {
             let claimed = stated.iter().map(|row| row.uncertainty).max().unwrap();
             for (node, truth) in spooled {
                 let merged = simulation.node.time(node, NEVER);
+                assert!(simulation.node.take_restated().is_empty());
                 assert!((merged - truth).abs() <= claimed, "{} ns off, {stated:?}", merged - truth);
             }
             simulation.run(20 * SECOND);
@@ -461,21 +485,74 @@ fn times_of_a_node_that_did_not_answer_have_an_error_that_holds() {
         simulation.run(SECOND);
         simulation.reconnect();
         simulation.connect();
-        // As readers of the trace do.
-        let mut stated: Vec<Correction> = Vec::new();
-        for row in &simulation.observed.rows {
-            stated.truncate(stated.partition_point(|before| before.piece.time <= row.piece.time));
-            stated.push(*row);
-        }
-        for (node, truth) in simulation.spool.take().into_iter().flatten() {
-            let merged = simulation.node.time(node, NEVER);
-            let at = stated.partition_point(|row| row.piece.time <= merged);
-            let (row, error) = (stated[at.saturating_sub(1)], (merged - truth).abs());
-            assert!(error <= row.uncertainty, "{error} ns off: {row:?}");
-            (checked, worst) = (checked + 1, error.max(worst));
-        }
+        let (events, error) = simulation.convert_spooled();
+        (checked, worst) = (checked + events, error.max(worst));
     }
     assert!(checked > 1000 && worst > MS, "{checked} events, at most {worst} ns off");
+}
+
+/// A simulation with a clock whose drift is hardly known.
+fn newly_connected(which: u64) -> Simulation {
+    let network = Network::new(delay(50 * US, 20 * US, 0), delay(50 * US, 20 * US, 0));
+    let mut simulation = Simulation::new(which, 0, 200_000, network);
+    simulation.connect();
+    simulation
+}
+
+#[test]
+fn times_of_a_node_that_is_not_asked_have_an_error_that_holds() {
+    let mut simulation = newly_connected(800);
+    let rows = simulation.observed.rows.len();
+    simulation.pass(simulation.now + 60 * SECOND);
+    let restated = simulation.observed.rows.len() - rows;
+    assert!(simulation.observed.worst > 10 * MS && (1..8).contains(&restated), "{restated} pieces");
+    simulation.check_inverse();
+}
+
+/// Its log-client was stopped and continues: the answer arrives before the events.
+#[test]
+fn times_that_arrive_after_a_late_answer_have_an_error_that_holds() {
+    for (n, away) in [50 * MS, 300 * MS, 5 * SECOND, 60 * SECOND].into_iter().enumerate() {
+        let mut simulation = newly_connected(810 + n as u64);
+        simulation.spool = Some(Vec::new());
+        simulation.pass(simulation.now + away);
+        let answered = simulation.exchange().unwrap();
+        let pieces = simulation.node.decide(answered);
+        simulation.observed.rows.extend(pieces);
+        let (events, _) = simulation.convert_spooled();
+        assert!(events >= 5, "{events}");
+        simulation.run(20 * SECOND);
+        simulation.check_inverse();
+    }
+}
+
+#[test]
+fn times_of_a_short_absence_have_an_error_that_holds() {
+    for n in 0..10 {
+        let mut simulation = newly_connected(820 + n);
+        simulation.pass(simulation.now + 20 * MS);
+        simulation.spool = Some(Vec::new());
+        simulation.pass(simulation.now + 900 * MS);
+        simulation.reconnect();
+        simulation.connect();
+        let (events, _) = simulation.convert_spooled();
+        assert!(events > 100, "{events}");
+        simulation.run(20 * SECOND);
+        simulation.check_inverse();
+    }
+}
+
+#[test]
+fn times_of_a_returned_node_that_never_answers_have_an_error_that_holds() {
+    let mut simulation = newly_connected(830);
+    simulation.run(10 * SECOND);
+    simulation.reconnect();
+    let rows = simulation.observed.rows.len();
+    simulation.clock.change(simulation.now, -300_000, 0);
+    simulation.pass(simulation.now + 60 * SECOND);
+    let restated = simulation.observed.rows.len() - rows;
+    assert!(simulation.observed.worst > 20 * MS && (1..8).contains(&restated), "{restated} pieces");
+    simulation.check_inverse();
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! of clocks, and the whole store with its trace directory.
 
 use crate::ServerClock;
-use crate::clock::{Exchange, NodeClock};
+use crate::clock::{ClockEffort, Correction, Exchange, NodeClock};
 use crate::error::Error;
 use crate::ids::{ConnId, Seq};
 use crate::net::limits::NodePermit;
@@ -28,6 +28,7 @@ pub struct SimulatedServer {
     shared: Arc<Shared>,
     store: Store,
     clock: ServerClock,
+    effort: ClockEffort,
     last_connection: u64,
     /// In the order in which they were opened, so that runs are equal.
     connections: BTreeMap<u64, Connection>,
@@ -97,7 +98,8 @@ impl SimulatedServer {
     pub fn open(config: Config, now: Instant, epoch: Instant, time: i64) -> Result<SimulatedServer, Error> {
         let clock = ServerClock { start: epoch, time };
         let (shared, store) = Shared::open_at(config, None, (now, clock))?;
-        Ok(SimulatedServer { shared, store, clock, last_connection: 0, connections: BTreeMap::new() })
+        let (effort, connections) = (ClockEffort::Full, BTreeMap::new());
+        Ok(SimulatedServer { shared, store, clock, effort, last_connection: 0, connections })
     }
 
     /// Connects a node whose clock these exchanges measure. Returns the number of the connection,
@@ -134,7 +136,8 @@ impl SimulatedServer {
         self.send(self.shared.input(ConnId(number), InputKind::Connect(request)), now)?;
         let Ok(connected) = connected.try_recv() else { return Ok(None) };
         let definitions = OpenDefinitions::new(self.shared.config.node_streams);
-        let clock = NodeClock::new(&connected.corrections, connected.reached);
+        let mut clock = NodeClock::new(&connected.corrections, connected.reached);
+        clock.set_effort(self.effort);
         let connection = Connection {
             definitions,
             permit,
@@ -161,8 +164,9 @@ impl SimulatedServer {
         self.connections.get(&connection).is_some_and(|connection| connection.exchange_due <= now)
     }
 
-    /// Acknowledges as a log-server with thousands of nodes.
-    pub fn acknowledge_rarely(&mut self) {
+    /// Acknowledges, and asks about clocks, as a log-server with thousands of nodes.
+    pub fn set_crowded(&mut self) {
+        self.effort = ClockEffort::Low;
         self.store.acknowledge_rarely();
     }
 
@@ -202,6 +206,12 @@ impl SimulatedServer {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
         let node_time = connection.clock.estimated(self.clock.at(at));
         let pieces = connection.clock.decide(node_time);
+        self.correct_with(number, pieces, now)
+    }
+
+    /// Sends new pieces of the correction to the store.
+    fn correct_with(&mut self, number: u64, pieces: Vec<Correction>, now: Instant) -> Result<(), Error> {
+        let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
         if pieces.is_empty() {
             return Ok(());
         }
@@ -241,8 +251,10 @@ impl SimulatedServer {
         };
         let time = self.clock.at(now);
         let converted = input_of(message, rows.map(Arc::new), &mut connection.clock, time);
-        let Some(Converted { input, .. }) = converted else { return Ok(Reception::Taken) };
-        connection.flow.sent.fetch_add(1, Ordering::AcqRel);
+        let Some(Converted { input, pieces, .. }) = converted else { return Ok(Reception::Taken) };
+        let flow = Arc::clone(&connection.flow);
+        self.correct_with(number, pieces, now)?;
+        flow.sent.fetch_add(1, Ordering::AcqRel);
         let input = Input { conn: ConnId(number), charge, queued, kind: InputKind::Node(input) };
         self.send(input, now)?;
         Ok(Reception::Taken)

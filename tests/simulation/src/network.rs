@@ -3,8 +3,10 @@
 use crate::{MILLISECOND, Time};
 use fastrand::Rng;
 
-/// Delay of a message, nanoseconds.
-const DELAY: std::ops::Range<u64> = 50_000..2 * MILLISECOND;
+/// Maximum delay of a message.
+pub(crate) const MAX_DELAY: Time = 2 * MILLISECOND;
+/// Delay of a message.
+const DELAY: std::ops::Range<Time> = 50_000..MAX_DELAY;
 
 /// The network between nodes and log-servers.
 #[derive(Debug)]

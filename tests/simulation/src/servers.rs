@@ -54,6 +54,8 @@ pub(crate) struct NodeEnd {
     identity: Identity,
     /// Arrival of the last bytes sent to the node.
     pub(crate) arrives: Time,
+    /// Time of the last answer about its clock.
+    pub(crate) answered: Time,
 }
 
 /// A welcomed connection: its number, and the last durable message of the session.
@@ -112,7 +114,7 @@ impl Server {
         let opened = SimulatedServer::open(self.config.clone(), instant, epoch, self.time(0));
         let mut server = opened.unwrap_or_else(|e| panic!("cannot start a log-server: {e}"));
         if self.crowded {
-            server.acknowledge_rarely();
+            server.set_crowded();
         }
         let rows = Reader::open(&self.dir).and_then(|reader| reader.count(Table::Events));
         self.rows_before = rows.map_or(0, |parts| parts.values().sum());
@@ -149,7 +151,8 @@ impl Server {
         let State::Up(server) = &mut self.state else { return None };
         let welcome = server.connect(name, session, exchanges, now.1);
         let welcome = welcome.unwrap_or_else(|e| panic!("a log-server has failed: {e}"))?;
-        let end = NodeEnd { node: node.node, spool, attempt, identity: *node, arrives: now.0 };
+        let end =
+            NodeEnd { node: node.node, spool, attempt, identity: *node, arrives: now.0, answered: now.0 };
         self.connections.insert(welcome.0, end);
         Some(welcome)
     }

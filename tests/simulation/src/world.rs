@@ -1,7 +1,7 @@
 //! The loop of the simulation.
 
 use crate::figures::Figures;
-use crate::network::Network;
+use crate::network::{MAX_DELAY, Network};
 use crate::node::Node;
 use crate::plan::{Bug, Plan};
 use crate::queue::Queue;
@@ -532,8 +532,13 @@ impl World {
         }
         let Some(end) = self.servers[server].end(number).copied() else { return };
         if self.servers[server].wants_exchange(number, instant) {
-            let held = if self.plan.crowded { self.network.wait_for_message() } else { 0 };
+            // The question was sent after the answer to the one before.
+            let most = now.saturating_sub(end.answered + 2 * MAX_DELAY);
+            let held = if self.plan.crowded { self.network.wait_for_message().min(most) } else { 0 };
             let exchange = self.exchange(server, end.node, held);
+            if let Some(end) = self.servers[server].end(number) {
+                end.answered = now;
+            }
             self.servers[server].exchange(number, exchange, instant);
             // The question has reached the node.
             self.heard(end.node, end.spool, end.attempt);

@@ -156,6 +156,11 @@ impl Session {
     /// Begins new pieces of the correction if they matter.
     fn update_correction(&mut self, node_time: i64) -> Result<(), SessionEnd> {
         let pieces = self.clock.node.decide(node_time);
+        self.correct_with(pieces)
+    }
+
+    /// Sends new pieces of the correction to the store.
+    pub(super) fn correct_with(&mut self, pieces: Vec<Correction>) -> Result<(), SessionEnd> {
         let Some(last) = pieces.last() else { return Ok(()) };
         self.shared.monitor.clock(&self.node, last);
         self.log_uncertainty(last);

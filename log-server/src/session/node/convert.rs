@@ -1,7 +1,7 @@
 //! From a message of a node to an input of the store, with the server's times.
 
 use super::limits::MAX_AHEAD_NS;
-use crate::clock::NodeClock;
+use crate::clock::{Correction, NodeClock};
 use crate::ids::Seq;
 use crate::store::input::NodeInput;
 use crate::store::merge::{GivenUp, MAX_ATTEMPT};
@@ -13,6 +13,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Converted {
     pub(crate) input: NodeInput,
+    /// Pieces of the correction that the store must have before it.
+    pub(crate) pieces: Vec<Correction>,
     /// Number of its events with times that are too far in the future.
     pub(crate) future_events: usize,
 }
@@ -76,5 +78,5 @@ pub(crate) fn input_of(
         Message::Bye => NodeInput::Bye,
         _ => return None,
     };
-    Some(Converted { input, future_events })
+    Some(Converted { input, pieces: clock.take_restated(), future_events })
 }

@@ -291,7 +291,8 @@ impl Session {
     fn forward(&mut self, message: DecodedMessage) -> Result<(), SessionEnd> {
         let DecodedMessage { message, rows, charge } = message;
         let converted = input_of(message, rows, &mut self.clock.node, now());
-        let Some(Converted { input, future_events }) = converted else { return Ok(()) };
+        let Some(Converted { input, pieces, future_events }) = converted else { return Ok(()) };
+        self.correct_with(pieces)?;
         if future_events > 0 {
             self.count_future_events(future_events);
         }

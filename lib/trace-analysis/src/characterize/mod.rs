@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`counters`] | counters, by the rules of Darshan |
 //! | `changes` | changes of counters, applied pair by pair |
+//! | `counting` | the thread that applies them |
 //! | `common` | most common values |
 //! | [`latencies`] | durations in little memory |
 //! | `written` | bytes that were written before |
@@ -26,6 +27,7 @@
 mod changes;
 mod common;
 pub mod counters;
+mod counting;
 mod facts;
 pub mod fields;
 mod kind;
@@ -47,8 +49,9 @@ use crate::block_sizes::{ASSUMED_BLOCK, BlockSizes};
 use crate::place::{Place, Places};
 use crate::view::Range;
 use arrow_array::RecordBatch;
-use changes::{Change, ChangedCounter, Tallies};
+use changes::{Change, ChangedCounter};
 use counters::{Access, MetaKind};
+use counting::{Changes, Counted, Counting};
 use facts::{Files, Processes};
 use kind::Kind;
 use miot_proto::event::flag;
@@ -56,8 +59,7 @@ use miot_proto::op::Layer;
 use miot_trace_events::{ById, Event, EventNames, Events, IdMap};
 use miot_trace_store::FileNames;
 use std::collections::{HashMap, HashSet};
-use std::thread;
-use written::Written;
+use written::RangeChange;
 
 /// Required columns of events.
 pub const COLUMNS: &[&str] = miot_trace_events::events::FILE_COLUMNS;
@@ -170,15 +172,12 @@ pub struct Characterize {
     blocks: BlockSizes,
     is_block_assumed: bool,
     pairs: Vec<Subject>,
-    tallies: Tallies,
-    /// Changes of the last batch, which are applied while the next one is read.
-    changes: Vec<Change>,
-    /// Memory of the changes that were applied, which is used again.
-    applied: Vec<Change>,
+    counting: Counting,
+    /// Changes of the present batch.
+    changes: Changes,
     numbers: IdMap<Key, u32>,
     recent: Vec<(Key, u32)>,
-    written: Written,
-    /// Sets of ranges by file and layer.
+    /// Sets of written ranges by file and layer.
     sets: IdMap<(u64, u8), u32>,
     lives: ById<Life>,
     threads: ById<Thread>,
@@ -226,12 +225,10 @@ impl Characterize {
             processes: Processes::of(processes),
             files: Files::of(files),
             pairs: Vec::new(),
-            tallies: Tallies::default(),
-            changes: Vec::new(),
-            applied: Vec::new(),
+            counting: Counting::default(),
+            changes: Changes::default(),
             numbers: IdMap::default(),
             recent: vec![((0, 0, 0), NONE); RECENT],
-            written: Written::default(),
             sets: IdMap::default(),
             lives: ById::default(),
             threads: ById::default(),
@@ -241,41 +238,25 @@ impl Characterize {
 
     /// Adds events, in order. A batch without [`COLUMNS`] adds nothing.
     ///
-    /// The counters change while the next batch is read, in another thread.
+    /// The counters change while the next batches are read, in another thread.
     pub fn add(&mut self, batch: &RecordBatch) {
-        let mut before = std::mem::replace(&mut self.changes, std::mem::take(&mut self.applied));
-        let (mut tallies, pairs) = (std::mem::take(&mut self.tallies), self.pairs.len());
-        self.changes.reserve(batch.num_rows());
-        let is_applied = thread::scope(|scope| {
-            let counting = thread::Builder::new().name("miot-counters".into());
-            let (tallies, before) = (&mut tallies, &before);
-            let is_started = counting.spawn_scoped(scope, || tallies.apply(pairs, before)).is_ok();
-            self.read(batch);
-            is_started
-        });
-        if !is_applied {
-            tallies.apply(pairs, &before);
-        }
-        before.clear();
-        (self.tallies, self.applied) = (tallies, before);
+        self.changes.counters.reserve(batch.num_rows());
+        self.read(batch);
+        let changes = std::mem::take(&mut self.changes);
+        self.changes = self.counting.apply(self.pairs.len(), self.sets.len(), changes);
         // Within reach of the limit the counters are kept up to date.
-        if self.memory() + self.changes.len() * CHANGE_BYTES > self.settings.most_memory {
-            self.apply();
-            if self.memory() > self.settings.most_memory {
+        let (waiting, memory) = self.counting.state();
+        if self.memory(memory) + waiting * CHANGE_BYTES > self.settings.most_memory {
+            let memory = self.counting.counted().tallies.memory;
+            if self.memory(memory) > self.settings.most_memory {
                 self.fold();
             }
         }
     }
 
-    /// Returns the memory of the pairs in bytes.
-    fn memory(&self) -> usize {
-        self.tallies.memory + self.pairs.len() * PAIR_BYTES
-    }
-
-    /// Applies the changes of the last batch.
-    fn apply(&mut self) {
-        self.tallies.apply(self.pairs.len(), &self.changes);
-        self.changes.clear();
+    /// Returns the memory of the pairs in bytes, with that of their counters.
+    fn memory(&self, counters: usize) -> usize {
+        counters + self.pairs.len() * PAIR_BYTES
     }
 
     fn read(&mut self, batch: &RecordBatch) {
@@ -327,13 +308,12 @@ impl Characterize {
             Kind::Read | Kind::Write => {
                 self.views_unknown += u64::from(matches!(place, Place::Unknown(_)));
                 let access = placed(event, place, block);
-                let mut overwritten = 0;
                 if kind == Kind::Write {
                     for piece in place.pieces(event.offset, access.bytes) {
-                        overwritten += self.written.write(written, piece.offset, piece.bytes);
+                        self.write(written, piece);
                     }
                 }
-                ChangedCounter::Access { is_write: kind == Kind::Write, access, overwritten }
+                ChangedCounter::Access { is_write: kind == Kind::Write, access, overwritten: 0 }
             }
             Kind::Sync(kind) => ChangedCounter::Sync(kind),
             Kind::Meta(kind) => {
@@ -342,16 +322,16 @@ impl Characterize {
                     && (event.arg.is_some_and(|flags| flags & O_TRUNC != 0)
                         || event.info.is_some_and(|info| info.name == "creat"));
                 if is_truncating || kind == MetaKind::Rename {
-                    self.written.cut(written, 0);
+                    self.cut(written, 0);
                 }
                 ChangedCounter::Meta(kind)
             }
             Kind::Resize => {
-                self.written.cut(written, event.length.map_or(0, |to| u64::try_from(to).unwrap_or(0)));
+                self.cut(written, event.length.map_or(0, |to| u64::try_from(to).unwrap_or(0)));
                 ChangedCounter::Meta(MetaKind::Other)
             }
             Kind::Remove => {
-                self.written.cut(written, 0);
+                self.cut(written, 0);
                 ChangedCounter::Meta(MetaKind::Other)
             }
             Kind::Fcntl => {
@@ -367,16 +347,31 @@ impl Characterize {
         }
     }
 
+    /// Adds a range that the next change of counters writes.
+    fn write(&mut self, file: u32, Range { offset: begin, bytes }: Range) {
+        if file != NONE {
+            let change = self.changes.counters.len() as u32;
+            self.changes.ranges.push(RangeChange::Write { change, file, begin, bytes });
+        }
+    }
+
+    /// Truncates the written ranges of a file.
+    fn cut(&mut self, file: u32, length: u64) {
+        if file != NONE {
+            self.changes.ranges.push(RangeChange::Cut { file, length });
+        }
+    }
+
     /// Adds a request to a pair.
     fn change(&mut self, pair: u32, event: &Event, counter: ChangedCounter) {
-        self.changes.push(Change { pair, begin: event.begin, end: event.end, counter });
+        self.changes.counters.push(Change { pair, begin: event.begin, end: event.end, counter });
     }
 
     /// Counts a rename. The new name has the bytes of the old one, which are unknown.
     fn renamed(&mut self, event: &Event, layer: u8) {
         let Some(file) = event.file2 else { return };
         if let Some(number) = self.pair((event.process, file, layer)) {
-            self.written.cut(self.pairs[number as usize].written, 0);
+            self.cut(self.pairs[number as usize].written, 0);
             self.change(number, event, ChangedCounter::RenameTarget);
         }
     }
@@ -396,11 +391,11 @@ impl Characterize {
             let pair = &self.pairs[number as usize];
             let mut access = access(event, if is_write { event.offset } else { None }, pair.block);
             access.is_timed = is_write || event.file.is_none();
-            let overwritten = match access.offset {
-                Some(offset) => self.written.write(pair.written, offset.unsigned_abs(), access.bytes),
-                None => 0,
-            };
-            self.change(number, event, ChangedCounter::Access { is_write, access, overwritten });
+            if let Some(offset) = access.offset {
+                let range = Range { offset: offset.unsigned_abs(), bytes: access.bytes };
+                self.write(pair.written, range);
+            }
+            self.change(number, event, ChangedCounter::Access { is_write, access, overwritten: 0 });
         }
     }
 
@@ -429,7 +424,10 @@ impl Characterize {
         let (process, file, layer) = key;
         let written = match file {
             0 | OTHERS => NONE,
-            file => *self.sets.entry((file, layer)).or_insert_with(|| self.written.file()),
+            file => {
+                let number = self.sets.len() as u32;
+                *self.sets.entry((file, layer)).or_insert(number)
+            }
         };
         let number = self.pairs.len() as u32;
         let block = self.files.names.get(file).and_then(|path| self.blocks.of(process, path));
@@ -441,17 +439,19 @@ impl Characterize {
 
     /// Frees memory: folds the half of the pairs that moved the fewest bytes.
     fn fold(&mut self) {
-        let bytes = self.pairs.iter().zip(&self.tallies.counters);
+        let mut tallies = std::mem::take(&mut self.counting.counted().tallies);
+        let bytes = self.pairs.iter().zip(&tallies.counters);
         let mut weights: Vec<u64> =
             bytes.filter(|(pair, _)| pair.file != OTHERS).map(|(_, counters)| counters.bytes()).collect();
         if weights.len() < FEWEST {
+            self.counting.counted().tallies = tallies;
             return;
         }
         let middle = weights.len() / 2;
         let (_, middle, _) = weights.select_nth_unstable(middle);
         let heaviest = *middle;
         let pairs = std::mem::take(&mut self.pairs);
-        let all = std::mem::take(&mut self.tallies).counters;
+        let all = std::mem::take(&mut tallies.counters);
         self.numbers.clear();
         self.recent.fill(((0, 0, 0), NONE));
         for (pair, counters) in pairs.into_iter().zip(all) {
@@ -459,27 +459,28 @@ impl Characterize {
             self.folded += u64::from(folds && pair.file != OTHERS);
             let key = (pair.process, if folds { OTHERS } else { pair.file }, pair.layer);
             match self.numbers.get(&key) {
-                Some(number) => self.tallies.counters[*number as usize].merge(&counters),
+                Some(number) => tallies.counters[*number as usize].merge(&counters),
                 None if folds => {
                     let _ = self.new_pair(key);
                     let mut folded = Counters::default();
                     folded.merge(&counters);
-                    self.tallies.counters.push(folded);
+                    tallies.counters.push(folded);
                 }
                 None => {
                     self.numbers.insert(key, self.pairs.len() as u32);
                     self.pairs.push(pair);
-                    self.tallies.counters.push(counters);
+                    tallies.counters.push(counters);
                 }
             }
         }
-        self.tallies.memory = self.tallies.counters.iter().map(Counters::memory).sum();
+        tallies.memory = tallies.counters.iter().map(Counters::memory).sum();
+        self.counting.counted().tallies = tallies;
     }
 
     /// Returns the result.
     #[must_use]
     pub fn finish(mut self) -> Characterization {
-        self.apply();
+        let Counted { tallies, written } = std::mem::take(self.counting.counted());
         let files = &self.files;
         let pair = |(pair, counters): (Subject, Counters)| Pair {
             process: pair.process,
@@ -488,7 +489,7 @@ impl Characterize {
             block: pair.block,
             counters,
         };
-        let pairs = self.pairs.into_iter().zip(self.tallies.counters).map(pair).collect();
+        let pairs = self.pairs.into_iter().zip(tallies.counters).map(pair).collect();
         let lives: HashMap<u64, Life> =
             self.lives.into_sorted().filter(|(_, life)| !life.span.is_empty()).collect();
         let mut span = Span::default();
@@ -498,7 +499,7 @@ impl Characterize {
             pairs,
             span,
             folded: self.folded,
-            is_overwriting_incomplete: self.written.is_incomplete,
+            is_overwriting_incomplete: written.is_incomplete,
             views_unknown: self.views_unknown,
             lives,
             cpu: cpu_by_process(self.threads),

@@ -1,9 +1,20 @@
 //! Written ranges of a file, to detect overwriting.
 
+use super::changes::{Change, ChangedCounter};
+
 /// Maximum number of ranges of one file.
 const MOST_OF_ONE: usize = 1 << 16;
 /// Maximum number of ranges of all files: about 150 MiB.
 const MOST_OF_ALL: usize = 1 << 22;
+
+/// A change of the written ranges of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RangeChange {
+    /// A write, which is this change of the counters.
+    Write { change: u32, file: u32, begin: u64, bytes: u64 },
+    /// The file has this length at most.
+    Cut { file: u32, length: u64 },
+}
 
 /// Written ranges of all files.
 #[derive(Debug, Default)]
@@ -28,14 +39,29 @@ enum Ranges {
 }
 
 impl Written {
-    /// Adds a file. Returns its number.
-    pub(super) fn file(&mut self) -> u32 {
-        self.files.push(Ranges::None);
-        (self.files.len() - 1) as u32
+    /// Applies changes in order, of files with numbers below `files`. Adds to each write among
+    /// `changes` the number of its bytes that were written before.
+    pub(super) fn apply(&mut self, files: usize, ranges: &[RangeChange], changes: &mut [Change]) {
+        if files > self.files.len() {
+            self.files.resize_with(files, Ranges::default);
+        }
+        for range in ranges {
+            match *range {
+                RangeChange::Cut { file, length } => self.cut(file, length),
+                RangeChange::Write { change, file, begin, bytes } => {
+                    let before = self.write(file, begin, bytes);
+                    if let Some(ChangedCounter::Access { overwritten, .. }) =
+                        changes.get_mut(change as usize).map(|change| &mut change.counter)
+                    {
+                        *overwritten += before;
+                    }
+                }
+            }
+        }
     }
 
     /// Adds a write. Returns the number of its bytes that were written before.
-    pub(super) fn write(&mut self, file: u32, begin: u64, bytes: u64) -> u64 {
+    fn write(&mut self, file: u32, begin: u64, bytes: u64) -> u64 {
         let Some(ranges) = self.files.get_mut(file as usize) else { return 0 };
         let end = begin.saturating_add(bytes);
         if begin == end {
@@ -67,7 +93,7 @@ impl Written {
     }
 
     /// Truncates the ranges of a file to this length.
-    pub(super) fn cut(&mut self, file: u32, length: u64) {
+    fn cut(&mut self, file: u32, length: u64) {
         let Some(ranges) = self.files.get_mut(file as usize) else { return };
         match ranges {
             Ranges::Many(many) if length > 0 => {
@@ -212,11 +238,16 @@ mod tests {
     use super::{MOST_OF_ONE, Ranges, Written};
     use proptest::prelude::*;
 
+    fn one_file() -> (Written, u32) {
+        let mut written = Written::default();
+        written.apply(1, &[], &mut []);
+        (written, 0)
+    }
+
     proptest! {
         #[test]
         fn overwritten_bytes_are_counted(writes in prop::collection::vec((0..200u64, 0..40u64, prop::bool::weighted(0.1)), 0..60)) {
-            let mut written = Written::default();
-            let file = written.file();
+            let (mut written, file) = one_file();
             let mut bytes = [false; 300];
             for (begin, length, is_cut) in writes {
                 if is_cut {
@@ -239,8 +270,7 @@ mod tests {
 
     #[test]
     fn too_many_ranges_are_reported() {
-        let mut written = Written::default();
-        let file = written.file();
+        let (mut written, file) = one_file();
         for range in 0..MOST_OF_ONE as u64 {
             assert_eq!(written.write(file, 2 * range, 1), 0);
         }

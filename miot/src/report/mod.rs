@@ -1,8 +1,10 @@
 //! `miot report`: an HTML page about a trace, with plots.
 
+mod accesses;
 mod export;
 mod model;
 mod page;
+mod pass;
 mod plots;
 mod tables;
 mod times;

@@ -1,35 +1,27 @@
 //! Figures of the page.
 
+use super::accesses::{AccessedFiles, FileAccesses};
+use super::pass::Pass;
 use crate::source::{Progress, Source};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
-use miot_proto::op::{Layer, OpClass};
+use miot_proto::op::Layer;
 use miot_trace_analysis::block_sizes::BlockSizes;
 use miot_trace_analysis::bursts::{Bursts, INTERVAL, Interval, Spread};
 use miot_trace_analysis::characterize::fields::Fields;
 use miot_trace_analysis::characterize::{By, Characterization, Characterize, CounterRow, Settings};
 use miot_trace_analysis::findings::{Collector, Findings};
 use miot_trace_analysis::idle::{Idle, Silence};
-use miot_trace_analysis::offsets::{Accesses, Grid};
-use miot_trace_analysis::programs::is_system;
 use miot_trace_analysis::timeline::{Course, Timeline};
-use miot_trace_analysis::{Place, Places, Programs, Report, Summary};
-use miot_trace_events::events::FILE_COLUMNS;
-use miot_trace_events::{Event, EventNames, Events, IdMap, Outermost};
+use miot_trace_analysis::{Programs, Report, Summary};
 use miot_trace_results::regions::{self, RegionSpans, RegionTable};
 use miot_trace_store::clocks::{errors, pieces};
-use miot_trace_store::{FileNames, MissingParts, Reader, RemovedParts, Table, UnreadItem};
+use miot_trace_store::{MissingParts, Reader, RemovedParts, Table, UnreadItem};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::mpsc::sync_channel;
 use std::thread;
-
-/// Number of files whose accesses are shown over time.
-const SHOWN_FILES: usize = 8;
-/// Number of files with a grid from the start, 32 KiB each. If other files move more bytes, the
-/// trace is read a second time.
-const GRIDS: usize = 512;
 
 /// Duration of a trace, nanoseconds, from which bursts use intervals of a minute, like Carns et al.
 /// For shorter traces they use the intervals of the plots.
@@ -133,17 +125,6 @@ pub(super) struct FigureLimits {
     pub(super) folded_pairs: u64,
 }
 
-/// Positions of the outermost requests in a file.
-#[derive(Debug, Serialize)]
-pub(super) struct FileAccesses {
-    pub(super) file: u64,
-    pub(super) path: String,
-    /// Bytes read and written.
-    pub(super) bytes: u64,
-    #[serde(flatten)]
-    pub(super) accesses: Accesses,
-}
-
 /// Sums over the processes of a node.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ProcessGroup {
@@ -167,90 +148,16 @@ pub(super) struct Clock {
     pub(super) steps: u64,
 }
 
-/// Sums of a file while the trace is read.
-#[derive(Debug, Default)]
-struct Moved {
-    bytes: u64,
-    grid: Option<Grid>,
-}
-
-#[derive(Debug, Default)]
-struct Files {
-    by_id: IdMap<u64, Moved>,
-    grids: usize,
-}
-
-impl Files {
-    fn add(&mut self, event: &Event, place: &Place) {
-        let is_data = matches!(event.class(), OpClass::Read | OpClass::Write | OpClass::Copy);
-        let (Some(file), true, moved @ 1..) = (event.file, is_data, event.moved()) else { return };
-        let of = self.by_id.entry(file).or_default();
-        of.bytes = of.bytes.saturating_add(moved);
-        if of.grid.is_some() || self.grids < GRIDS {
-            let before = of.grid.is_some();
-            Grid::add(&mut of.grid, event, place);
-            self.grids += usize::from(!before && of.grid.is_some());
-        }
-    }
-
-    /// Returns the files that moved the most bytes. System files are returned only if there are no
-    /// others.
-    fn top(&self, names: &FileNames) -> Vec<u64> {
-        let is_system = |file: u64| names.get(file).is_none_or(is_system);
-        let keyed =
-            self.by_id.iter().map(|(file, of)| (is_system(*file), std::cmp::Reverse(of.bytes), *file));
-        let mut all: Vec<_> = keyed.collect();
-        if all.iter().any(|(is_system, ..)| !is_system) {
-            all.retain(|(is_system, ..)| !is_system);
-        }
-        let top = SHOWN_FILES.min(all.len());
-        if top < all.len() {
-            all.select_nth_unstable(top);
-        }
-        all.truncate(top);
-        all.sort_unstable();
-        all.into_iter().map(|(.., file)| file).collect()
-    }
-}
-
-impl Files {
-    /// Returns the accesses to the files that moved the most bytes. Reads the trace again if one of
-    /// them has no grid yet.
-    fn accesses(
-        &mut self,
-        source: &Source,
-        reader: &Reader,
-        names: &FileNames,
-    ) -> anyhow::Result<Vec<FileAccesses>> {
-        let shown = self.top(names);
-        if shown.iter().any(|file| self.by_id[file].grid.is_none()) {
-            self.by_id.retain(|file, _| shown.contains(file));
-            self.by_id.values_mut().for_each(|of| of.grid = None);
-            let is_shown = |file: Option<u64>| file.is_some_and(|file| shown.contains(&file));
-            let pass = Pass { batches: &mut |_| (), is_needed: &is_shown };
-            pass.read(source, reader, names, &mut |event, place, outermost| {
-                let of = event.file.filter(|_| outermost).and_then(|file| self.by_id.get_mut(&file));
-                of.into_iter().for_each(|of| Grid::add(&mut of.grid, event, place));
-            })?;
-        }
-        let accesses = shown.iter().filter_map(|file| {
-            let of = self.by_id.get(file)?;
-            let path = names.get(*file).unwrap_or_default().to_owned();
-            Some(FileAccesses { file: *file, path, bytes: of.bytes, accesses: of.grid.as_ref()?.finish() })
-        });
-        Ok(accesses.collect())
-    }
-}
-
 /// Reads a trace with two threads besides those that decode.
 pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     let reader = source.open()?;
     let processes = reader.table(Table::Processes)?;
-    let (mut summary, mut timeline, mut files) = (Summary::new(), Timeline::default(), Files::default());
+    let (mut summary, mut timeline) = (Summary::new(), Timeline::default());
     let (mut spread, mut silence) = (Spread::new(INTERVAL), Silence::default());
     let settings = Settings { most_memory: 512 << 20, ..Settings::default() };
     let mut characterize = Characterize::new(settings, reader.files()?, &processes);
     let names = reader.files()?;
+    let mut files = AccessedFiles::of(source, &reader, &names)?;
     let mut spans = RegionSpans::default();
     let mut collector = Collector::new(Programs::of(&processes), BlockSizes::new(None, &processes));
     thread::scope(|scope| {
@@ -276,9 +183,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
             }
         })
     })?;
-    for losses in reader.table(Table::Losses)? {
-        summary.add_losses(&losses);
-    }
+    reader.table(Table::Losses)?.iter().for_each(|losses| summary.add_losses(losses));
     let mut summary = summary.finish(&names, &processes, rows);
     let nodes = nodes(&summary);
     summary.processes.truncate(rows);
@@ -343,45 +248,6 @@ fn add_regions(
 fn removed(reader: &Reader) -> Option<String> {
     let removed: RemovedParts = reader.removed().ok()?;
     (removed.parts > 0).then(|| removed.to_string())
-}
-
-/// A pass over a trace.
-struct Pass<'a> {
-    /// Receives each batch.
-    batches: &'a mut dyn FnMut(&RecordBatch),
-    /// Returns true if the events of a file are needed. Events of MPI-IO always are, because their
-    /// places depend on earlier ones.
-    is_needed: &'a dyn Fn(Option<u64>) -> bool,
-}
-
-impl Pass<'_> {
-    /// Passes each needed event to a closure, with its place and whether it is an outermost
-    /// request.
-    fn read(
-        self,
-        source: &Source,
-        reader: &Reader,
-        paths: &FileNames,
-        to: &mut dyn FnMut(&Event, &Place, bool),
-    ) -> anyhow::Result<()> {
-        let (mut names, mut outermost) = (EventNames::default(), Outermost::default());
-        let mut places = Places::default();
-        for batch in source.scan(reader, FILE_COLUMNS)? {
-            let batch = batch?;
-            (self.batches)(&batch);
-            let Some(mut events) = Events::of(&batch, &mut names) else { continue };
-            for row in 0..events.rows() {
-                if !(self.is_needed)(events.file(row)) && events.layer(row) != Some(Layer::MpiIo) {
-                    outermost.see(&events, row);
-                    continue;
-                }
-                let event = events.get(row);
-                let place = places.of(&event, paths);
-                to(&event, &place, outermost.is(&event));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Returns sums of the processes, by node.

@@ -1,6 +1,7 @@
 //! Accesses over time and offset, a plot for each of the files with the most bytes moved.
 
-use super::super::model::{FileAccesses, Model};
+use super::super::accesses::FileAccesses;
+use super::super::model::Model;
 use super::super::times::Times;
 use crate::numbers::{bytes, count};
 use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, Scale};

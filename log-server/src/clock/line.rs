@@ -8,8 +8,11 @@ use miot_proto::event::flag;
 use miot_trace_store::ClockPiece;
 use std::collections::VecDeque;
 
-/// Maximum number of pieces: older times are converted with the oldest piece.
+/// Number of pieces that are kept, and those that times may still be converted with. Older times
+/// are converted with the oldest piece.
 pub const MAX_PIECES: usize = 64;
+/// Maximum number of all pieces.
+pub const MOST_PIECES: usize = 1 << 14;
 
 /// The line, see the module.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +44,11 @@ impl CorrectionLine {
         Some(correction.piece.node(merged, true))
     }
 
+    /// Latest node's time that was converted.
+    pub(super) fn reached(&self) -> i64 {
+        self.reached
+    }
+
     /// First node's time that was not converted yet.
     pub(super) fn free_from(&self) -> i64 {
         self.reached.saturating_add(1)
@@ -56,7 +64,9 @@ impl CorrectionLine {
         let start = correction.piece.start();
         while self.pieces.pop_back_if(|last| last.piece.start() >= start).is_some() {}
         self.pieces.push_back(correction);
-        if self.pieces.len() > MAX_PIECES {
+        let is_needed = |second: &Correction| second.piece.start() > self.reached;
+        let is_over = self.pieces.len() > MAX_PIECES && !self.pieces.get(1).is_some_and(is_needed);
+        if is_over || self.pieces.len() > MOST_PIECES {
             self.pieces.pop_front();
         }
     }

@@ -13,8 +13,8 @@
 //! error is least. A new piece begins when the current piece may soon exceed the error that was
 //! written about it, or when a much smaller error can be stated. It begins after all converted
 //! times, at the end of the previous piece, and slopes towards the bounds. So a converted time
-//! never changes, watermarks do not go back, and the order within a stream is kept. Only a step of
-//! a clock causes a jump. A stated error holds until the exchange after the next is due. If later
+//! never changes, watermarks do not go back, and the order within a stream is kept. Only an error of
+//! more than 10 ms causes a jump: a clock was stepped, or its node did not answer for long. A stated error holds until the exchange after the next is due. If later
 //! times are converted before that exchange, a piece with a larger error begins first.
 //! [`miot_trace_store::clocks`] has the formula of a piece. A clock that cannot be distinguished
 //! from the server's is not corrected.
@@ -30,7 +30,7 @@ mod tests;
 pub use correction::{Correction, Reason};
 pub use effort::ClockEffort;
 pub use estimate::Exchange;
-pub use line::MAX_PIECES;
+pub use line::{MAX_PIECES, MOST_PIECES};
 
 use error::{ClockErrors, RoundTrips};
 use estimate::{Bounds, ClockEstimate, LIMIT, WANDER};
@@ -61,6 +61,15 @@ const UNKNOWN_ERRORS: ClockErrors = ClockErrors { maximum: i64::MAX, estimated: 
 /// Unit of [`ClockPiece::drift`].
 const BILLION: f64 = 1e9;
 
+/// The latest merged time that was converted for a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// Nanoseconds since 1970.
+    pub time: i64,
+    /// False if it is only known that no later time was converted.
+    pub is_exact: bool,
+}
+
 /// The clock of one node, see the module.
 #[derive(Clone, Debug)]
 pub struct NodeClock {
@@ -83,21 +92,26 @@ pub struct NodeClock {
 }
 
 impl NodeClock {
-    /// Creates the clock of a node that connects. `before`: earlier pieces; `reached`: the latest
-    /// merged time that was converted.
+    /// Creates the clock of a node that connects. `before`: earlier pieces.
     #[must_use]
-    pub fn new<'a>(before: impl IntoIterator<Item = &'a Correction>, reached: Option<i64>) -> NodeClock {
+    pub fn new<'a>(before: impl IntoIterator<Item = &'a Correction>, reached: Option<Reached>) -> NodeClock {
         let before: Vec<&Correction> = before.into_iter().collect();
         let current = before.last().map(|last| **last);
+        let line = CorrectionLine::new(before, reached.map(|reached| reached.time));
+        // An error was stated for all times that were converted.
+        let stated_until = match (current, reached) {
+            (Some(last), Some(Reached { is_exact: false, .. })) => last.piece.start(),
+            _ => line.reached(),
+        };
         NodeClock {
-            line: CorrectionLine::new(before, reached),
+            line,
             current,
             prior: current.map(|current| current.piece.drift as f64 / BILLION),
             estimate: None,
             round_trips: RoundTrips::default(),
             exchanges: 0,
             returned: current.is_some(),
-            stated_until: i64::MIN,
+            stated_until,
             restated: Vec::new(),
             effort: ClockEffort::Full,
         }
@@ -137,7 +151,8 @@ impl NodeClock {
     /// is marked late. Returns the number of these rows. The caller must write what
     /// [`Self::take_restated`] returns before the rows.
     pub fn convert(&mut self, rows: &mut Columns, latest: i64) -> usize {
-        if let Some(last) = rows.time.last() {
+        let last = self.line.node(latest).unwrap_or(i64::MAX);
+        if let Some(last) = rows.time.iter().rev().find(|time| **time <= last) {
             self.state_errors_until(*last, latest);
         }
         self.line.convert(rows, latest)
@@ -152,13 +167,16 @@ impl NodeClock {
     /// node's time: the node was not asked in time, or its answer comes later than its events.
     fn state_errors_until(&mut self, node: i64, latest: i64) {
         let Some(before) = self.current else { return };
-        if node <= self.stated_until || before.errors() == UNKNOWN_ERRORS {
+        if node <= self.stated_until {
             return;
         }
-        let node = node.min(self.line.node(latest).unwrap_or(node));
-        let from = self.line.free_from().max(self.stated_until).max(before.piece.start());
+        let from = match self.line.reached() > self.stated_until {
+            true => before.piece.start(),
+            false => self.line.free_from().max(self.stated_until).max(before.piece.start()),
+        };
         let from = self.line.knot(from);
-        if node < from {
+        // A time after `latest` is not converted.
+        if node < from || self.line.node(latest).is_some_and(|latest| node > latest) {
             return;
         }
         // For longer and longer: not each message begins a piece.
@@ -261,9 +279,23 @@ impl NodeClock {
             && (drift.low..=drift.high).contains(&0.0)
     }
 
+    /// States larger errors for the last piece, if times may be converted with it that it did not
+    /// hold for: it is not known exactly which times were converted before.
+    fn state_errors_of_last(&mut self, node: i64) -> Option<Correction> {
+        let (estimate, before) = (self.estimate.as_ref()?, self.current?);
+        if self.line.reached() <= self.stated_until {
+            return None;
+        }
+        let bent = bend(node.saturating_sub(before.piece.start()));
+        let errors = before.errors().max(self.errors_of(estimate, before.piece, node)).and(bent);
+        self.stated_until = self.line.reached();
+        (!before.holds(errors)).then(|| self.begin(before.piece, errors, Reason::Gap))
+    }
+
     /// Begins new pieces at the node's time `node` if they matter. The caller must write them
     /// before anything that is converted from now on.
     pub fn decide(&mut self, node: i64) -> Vec<Correction> {
+        let mut pieces: Vec<Correction> = self.state_errors_of_last(node).into_iter().collect();
         let Some(estimate) = &self.estimate else { return self.assume(node) };
         let offset = estimate.offset_at(node);
         let equal = self.may_be_equal(estimate, offset);
@@ -277,34 +309,32 @@ impl NodeClock {
         };
         if node.saturating_sub(self.line.free_from()) < -GAP_NS {
             self.line.set_back(node);
+            self.stated_until = node;
         }
         // Until here, the stated errors hold.
-        let from = match self.returned {
-            true => self.line.free_from(),
-            false => self.line.free_from().max(self.stated_until),
-        };
-        let from = self.line.knot(from);
+        let from = self.line.knot(self.line.free_from().max(self.stated_until));
         let gap = node.saturating_sub(from).max(0);
         let bent = bend(gap);
-        let covering = self.line.covering(node);
-        let errors = self.errors(estimate, covering, node).and(bent);
+        let at = node.max(before.piece.start());
+        // Between two times for which the stated errors hold, they hold if the offset cannot bend
+        // out of them.
+        let within = |errors: ClockErrors| before.holds(errors.and(4 * bent));
         let (_, could_state, _) = self.next(estimate, node, rate, aim);
-        if before.holds(errors) && !before.far_exceeds(could_state) {
+        if within(self.errors(estimate, before.piece, at)) && !before.far_exceeds(could_state) {
             self.returned = false;
-            self.stated_until = node.saturating_add(self.horizon_ns());
-            return Vec::new();
+            self.stated_until = self.stated_until.max(at.saturating_add(self.horizon_ns()));
+            return pieces;
         }
-        let held = before.holds(self.errors_of(estimate, covering, node).and(bent));
+        let is_bridged = gap > 0 && !within(self.errors_of(estimate, before.piece, at));
         let estimate = estimate.clone();
-        let returned = std::mem::take(&mut self.returned);
-        let mut pieces = Vec::new();
-        if gap > GAP_NS && returned || gap > 0 && !held {
+        if std::mem::take(&mut self.returned) && gap > GAP_NS || is_bridged {
             let was = self.line.offset(from);
             let lean = aim(offset).saturating_sub(was) as f64 / gap as f64;
             if gap > GAP_NS && lean.abs() > LIMIT {
                 let back = aim(offset).saturating_sub((rate * gap as f64) as i64);
-                let errors = could_state.and(2 * bent).with_margin();
-                pieces.push(self.begin(piece(from, back, rate), errors, Reason::Step));
+                let gained = (estimate.drift().max_distance(rate) * gap as f64).ceil() as i64;
+                let errors = could_state.and(gained).with_margin();
+                pieces.push(self.begin_jump(piece(from, back, rate), errors));
             } else {
                 // Pieces that begin after `from` apply to no time.
                 let at_start = self.line.stated_errors(from).unwrap_or(before.errors());
@@ -314,7 +344,10 @@ impl NodeClock {
             }
         }
         let (piece, errors, reason) = self.next(&estimate, node, rate, aim);
-        pieces.push(self.begin(piece, errors, reason));
+        pieces.push(match reason {
+            Reason::Step => self.begin_jump(piece, errors),
+            _ => self.begin(piece, errors, reason),
+        });
         self.stated_until = piece.start().saturating_add(self.horizon_ns());
         pieces
     }
@@ -363,8 +396,20 @@ impl NodeClock {
     fn assume(&mut self, node: i64) -> Vec<Correction> {
         match self.current {
             Some(_) => Vec::new(),
-            None => vec![self.begin(piece(node, 0, 0.0), UNKNOWN_ERRORS, Reason::First)],
+            None => {
+                self.stated_until = i64::MAX;
+                vec![self.begin(piece(node, 0, 0.0), UNKNOWN_ERRORS, Reason::First)]
+            }
         }
+    }
+
+    /// Begins a piece that is not continuous. If it jumps back, merged times after its begin may
+    /// belong to the piece before, and have its errors.
+    fn begin_jump(&mut self, piece: ClockPiece, errors: ClockErrors) -> Correction {
+        let is_back = piece.offset < self.line.offset(piece.start());
+        let before = self.line.stated_errors(piece.start());
+        let before = before.filter(|before| is_back && *before != UNKNOWN_ERRORS);
+        self.begin(piece, before.map_or(errors, |before| errors.max(before)), Reason::Step)
     }
 
     fn begin(&mut self, piece: ClockPiece, errors: ClockErrors, reason: Reason) -> Correction {

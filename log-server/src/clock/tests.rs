@@ -226,7 +226,8 @@ impl Simulation {
 
     /// The server or the connection restarts.
     fn reconnect(&mut self) {
-        let reached = self.observed.events.last().map(|(_, merged, _)| *merged);
+        let last = self.observed.events.last();
+        let reached = last.map(|(_, merged, _)| Reached { time: *merged, is_exact: true });
         self.node = NodeClock::new(
             &self.observed.rows[self.observed.rows.len().saturating_sub(MAX_PIECES)..],
             reached,
@@ -540,6 +541,61 @@ fn times_of_a_short_absence_have_an_error_that_holds() {
         simulation.run(20 * SECOND);
         simulation.check_inverse();
     }
+}
+
+/// After a restart of the log-server only the time of the latest event of all nodes is known.
+#[test]
+fn times_before_a_bound_of_what_was_converted_have_an_error_that_holds() {
+    for answers in [true, false] {
+        let mut simulation = newly_connected(840);
+        simulation.pass(simulation.now + 20 * MS);
+        simulation.spool = Some(Vec::new());
+        simulation.pass(simulation.now + 300 * SECOND);
+        let bound = Reached { time: simulation.now - SECOND, is_exact: false };
+        simulation.node = NodeClock::new(&simulation.observed.rows, Some(bound));
+        if answers {
+            simulation.connect();
+        }
+        let (_, worst) = simulation.convert_spooled();
+        assert!(worst > MS, "{worst} ns off");
+    }
+}
+
+/// Its events of an absence arrive for so long that more pieces begin than are kept otherwise.
+#[test]
+fn events_of_an_absence_are_converted_with_its_pieces_however_late() {
+    let network = Network::new(delay(20 * US, 10 * US, 3 * MS), delay(20 * US, 10 * US, 3 * MS));
+    let mut simulation = Simulation::new(850, SECOND, 100_000, network);
+    simulation.connect();
+    simulation.run(20 * SECOND);
+    simulation.every = 300 * MS;
+    simulation.spool = Some(Vec::new());
+    simulation.pass(simulation.now + 300 * SECOND);
+    simulation.reconnect();
+    let rows = simulation.observed.rows.len();
+    simulation.connect();
+    while simulation.observed.rows.len() - rows < 2 * MAX_PIECES {
+        simulation.run(10 * SECOND);
+        // So that pieces begin.
+        simulation.clock.change(simulation.now, 100_000 + simulation.random.below(20_000), 0);
+    }
+    simulation.convert_spooled();
+}
+
+/// Nothing was known of its clock, and its drift is hardly known.
+#[test]
+fn times_before_the_first_answer_have_an_error_that_holds() {
+    let network = Network::new(delay(50 * US, 20 * US, 0), delay(50 * US, 20 * US, 0));
+    let mut simulation = Simulation::new(860, 5 * SECOND, 200_000, network);
+    let first = simulation.node.decide(simulation.now);
+    simulation.observed.rows.extend(first);
+    simulation.pass(simulation.now + 100 * MS);
+    simulation.spool = Some(Vec::new());
+    simulation.pass(simulation.now + 60 * SECOND);
+    simulation.reconnect();
+    simulation.connect();
+    let (_, worst) = simulation.convert_spooled();
+    assert!(simulation.observed.rows.iter().any(|row| row.reason == Reason::Step) && worst > MS);
 }
 
 #[test]

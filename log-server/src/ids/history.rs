@@ -1,6 +1,6 @@
 //! State that a restarted server reads from its trace, besides ids and ends of streams.
 
-use crate::clock::{Correction, MAX_PIECES, Reason};
+use crate::clock::{Correction, MAX_PIECES, MOST_PIECES, Reached, Reason};
 use crate::columns::ops::Ops;
 use crate::ids::catalog::Catalog;
 use crate::ids::{NodeId, ProcessId, StreamId};
@@ -19,9 +19,9 @@ pub struct History {
     pub last: Option<RowKey>,
     /// Latest pieces of the clock correction of each node.
     pub corrections: HashMap<NodeId, VecDeque<Correction>>,
-    /// Latest merged time of each node, nanoseconds since 1970. Of sealed parts only the time of
-    /// their latest event is known, so it may be too late.
-    pub reached: HashMap<NodeId, i64>,
+    /// Latest merged time of each node. Of sealed parts only the time of their latest event is
+    /// known, so it may be too late.
+    pub reached: HashMap<NodeId, Reached>,
     /// Last device sample of each node and boot, see [`Reader::last_samples`].
     pub samples: LastSamples,
 }
@@ -39,12 +39,15 @@ impl History {
         let mut reached = HashMap::new();
         for stream in &recovered.streams {
             if let Some(node) = catalog.node(&stream.node) {
-                let latest = reached.entry(node).or_insert(recovered.sealed_until);
-                *latest = stream.live_until.max(*latest);
+                let sealed = Reached { time: recovered.sealed_until, is_exact: false };
+                let latest = reached.entry(node).or_insert(sealed);
+                if stream.live_until >= latest.time {
+                    *latest = Reached { time: stream.live_until, is_exact: true };
+                }
             }
         }
         // Of a node without events nothing is known.
-        reached.retain(|_, latest: &mut i64| *latest > 0);
+        reached.retain(|_, latest: &mut Reached| latest.time > 0);
         let mut corrections = HashMap::new();
         for batch in reader.batches(Table::Clocks) {
             read_corrections(&batch?, catalog, &mut corrections);
@@ -93,15 +96,19 @@ fn read_corrections(
                 round_trip: trips.value(row),
                 reason: Reason::First,
             };
-            push_correction(corrections.entry(node).or_default(), correction);
+            push_correction(corrections.entry(node).or_default(), correction, i64::MAX);
         }
     }
 }
 
-/// Appends a piece to the clock correction of a node.
-pub(crate) fn push_correction(corrections: &mut VecDeque<Correction>, correction: Correction) {
+/// Appends a piece to the clock correction of a node, whose times were converted up to the merged
+/// time `reached`. Removes pieces that no time is converted with any more.
+pub(crate) fn push_correction(corrections: &mut VecDeque<Correction>, correction: Correction, reached: i64) {
+    while corrections.pop_back_if(|last| last.piece.time >= correction.piece.time).is_some() {}
     corrections.push_back(correction);
-    if corrections.len() > MAX_PIECES {
+    let is_needed = |second: &Correction| second.piece.time > reached;
+    let is_over = corrections.len() > MAX_PIECES && !corrections.get(1).is_some_and(is_needed);
+    if is_over || corrections.len() > MOST_PIECES {
         corrections.pop_front();
     }
 }

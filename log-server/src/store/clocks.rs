@@ -1,6 +1,6 @@
 //! The clock corrections that were applied to the times of each node.
 
-use crate::clock::Correction;
+use crate::clock::{Correction, Reached};
 use crate::ids::NodeId;
 use crate::ids::catalog::Catalog;
 use crate::ids::history::push_correction;
@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 pub(super) struct AppliedClocks {
     corrections: HashMap<NodeId, VecDeque<Correction>>,
     /// The latest merged time of each node, of an event or a watermark.
-    reached: HashMap<NodeId, i64>,
+    reached: HashMap<NodeId, Reached>,
     /// Rows of `clocks` were written and are not durable.
     is_uncommitted: bool,
 }
@@ -22,14 +22,14 @@ impl AppliedClocks {
     /// events, and the last device samples of each node.
     pub(super) fn new(
         corrections: HashMap<NodeId, VecDeque<Correction>>,
-        reached: HashMap<NodeId, i64>,
+        reached: HashMap<NodeId, Reached>,
         samples: &LastSamples,
         catalog: &mut Catalog,
     ) -> AppliedClocks {
         let mut clocks = AppliedClocks { corrections, reached, is_uncommitted: false };
         for (node, pieces) in &clocks.corrections {
             if let Some(start) = start_of_last(pieces) {
-                clocks.reached.entry(*node).or_insert(start);
+                clocks.reached.entry(*node).or_insert(exactly(start));
             }
         }
         // Times of a node that sent only samples were converted too.
@@ -44,21 +44,24 @@ impl AppliedClocks {
     /// Adds pieces of the correction of a node. They must be written to `clocks`.
     pub(super) fn add(&mut self, node: NodeId, pieces: &[Correction]) {
         let corrections = self.corrections.entry(node).or_default();
-        pieces.iter().for_each(|piece| push_correction(corrections, *piece));
+        let reached = self.reached.get(&node).map_or(i64::MAX, |reached| reached.time);
+        pieces.iter().for_each(|piece| push_correction(corrections, *piece, reached));
         if let Some(start) = start_of_last(corrections) {
-            self.reached.entry(node).or_insert(start);
+            self.reached.entry(node).or_insert(exactly(start));
         }
         self.is_uncommitted = true;
     }
 
     /// Records a merged time of a node.
     pub(super) fn advance(&mut self, node: NodeId, time: i64) {
-        let reached = self.reached.entry(node).or_insert(time);
-        *reached = time.max(*reached);
+        let reached = self.reached.entry(node).or_insert(exactly(time));
+        if time >= reached.time {
+            *reached = exactly(time);
+        }
     }
 
     /// Latest corrections of a node, and its latest merged time.
-    pub(super) fn of(&self, node: NodeId) -> (Vec<Correction>, Option<i64>) {
+    pub(super) fn of(&self, node: NodeId) -> (Vec<Correction>, Option<Reached>) {
         let corrections = self.corrections.get(&node).into_iter().flatten().copied().collect();
         (corrections, self.reached.get(&node).copied())
     }
@@ -70,6 +73,10 @@ impl AppliedClocks {
     pub(super) fn committed(&mut self) {
         self.is_uncommitted = false;
     }
+}
+
+fn exactly(time: i64) -> Reached {
+    Reached { time, is_exact: true }
 }
 
 /// Start of the last piece: a node without an event or a watermark has reached it. Otherwise its

@@ -1,6 +1,6 @@
 //! Messages from sessions to the store, and the store's answers.
 
-use crate::clock::Correction;
+use crate::clock::{Correction, Reached};
 use crate::ids::{ConnId, Seq};
 use crate::live::past::JoinRequest;
 use crate::live::tail::Subscription;
@@ -109,5 +109,5 @@ pub(crate) struct Connected {
     /// The latest pieces of the correction of this node's times.
     pub(crate) corrections: Vec<Correction>,
     /// The latest merged time of this node, nanoseconds since 1970.
-    pub(crate) reached: Option<i64>,
+    pub(crate) reached: Option<Reached>,
 }

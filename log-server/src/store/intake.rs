@@ -4,10 +4,12 @@ use super::Store;
 use super::input::{ConnectRequest, Connected, Input, InputKind, NodeInput, ReaderInput};
 use super::processes::Ending;
 use super::sessions::{AckReceiver, SessionKey, Ticket};
+use crate::clock::Reached;
 use crate::error::{Error, Refusal};
 use crate::ids::catalog::LimitReached;
 use crate::ids::{ConnId, NodeId, Seq, StreamId};
 use crate::live::past::JoinRequest;
+use miot_proto::event::flag;
 use miot_proto::wire::{Message, Process, Resume, Stream};
 use miot_trace_store::TracePosition;
 use std::ops::ControlFlow;
@@ -89,7 +91,9 @@ impl Store {
             }
             NodeInput::Batch { seq, number, after, columns } => {
                 self.watermarks.rows_received(node, arrival.now);
-                if let Some(latest) = columns.time.last() {
+                // Only the conversion of times has marked rows so far: those that it has cut.
+                let mut times = columns.time.iter().zip(&columns.flags).rev();
+                if let Some((latest, _)) = times.find(|(_, flags)| **flags & flag::LATE == 0) {
                     self.clocks.advance(node, *latest);
                 }
                 if let Some(stream) = self.stream_of_message(arrival, number, seq) {
@@ -202,7 +206,8 @@ impl Store {
         self.watermarks.connected(node, request.flow, now, self.settings.config.silent_after);
         let (corrections, reached) = self.clocks.of(node);
         // Only a broken node has a time in the future; no new correction could apply before it.
-        let reached = reached.map(|reached| reached.min(self.clock.at(now)));
+        let latest = self.clock.at(now);
+        let reached = reached.map(|reached| Reached { time: reached.time.min(latest), ..reached });
         let _ = request.reply.send(Connected { through, corrections, reached });
         tracing::info!(node = request.node, session = request.session, through = through.0, "node connected");
     }

@@ -139,8 +139,8 @@ fn candidates(source: &Source, reader: &Reader, names: &FileNames) -> anyhow::Re
     Ok(largest(bytes.into_sorted(), names, GRIDS).into_iter().collect())
 }
 
-/// Returns the files with the most bytes, of those with any. System files are returned only if there
-/// are no others.
+/// Returns the files with the most bytes, of those with any. System files are returned only if
+/// there are no others.
 fn largest(files: impl Iterator<Item = (u64, u64)>, names: &FileNames, most: usize) -> Vec<u64> {
     let is_system = |file: u64| names.get(file).is_none_or(is_system);
     let with_bytes = files.filter(|(_, bytes)| *bytes > 0);

@@ -13,11 +13,11 @@
 //! error is least. A new piece begins when the current piece may soon exceed the error that was
 //! written about it, or when a much smaller error can be stated. It begins after all converted
 //! times, at the end of the previous piece, and slopes towards the bounds. So a converted time
-//! never changes, watermarks do not go back, and the order within a stream is kept. Only an error of
-//! more than 10 ms causes a jump: a clock was stepped, or its node did not answer for long. A stated error holds until the exchange after the next is due. If later
-//! times are converted before that exchange, a piece with a larger error begins first.
-//! [`miot_trace_store::clocks`] has the formula of a piece. A clock that cannot be distinguished
-//! from the server's is not corrected.
+//! never changes, watermarks do not go back, and the order within a stream is kept. Only an error
+//! of more than 10 ms causes a jump: a clock was stepped, or its node did not answer for long. A
+//! stated error holds until the exchange after the next is due. If later times are converted before
+//! that exchange, a piece with a larger error begins first. [`miot_trace_store::clocks`] has the
+//! formula of a piece. A clock that cannot be distinguished from the server's is not corrected.
 
 mod correction;
 mod effort;

@@ -64,9 +64,11 @@ impl CorrectionLine {
         let start = correction.piece.start();
         while self.pieces.pop_back_if(|last| last.piece.start() >= start).is_some() {}
         self.pieces.push_back(correction);
-        let is_needed = |second: &Correction| second.piece.start() > self.reached;
-        let is_over = self.pieces.len() > MAX_PIECES && !self.pieces.get(1).is_some_and(is_needed);
-        if is_over || self.pieces.len() > MOST_PIECES {
+        let reached = self.reached;
+        let is_needed = |second: &Correction| second.piece.start() > reached;
+        while self.pieces.len() > MOST_PIECES
+            || self.pieces.len() > MAX_PIECES && !self.pieces.get(1).is_some_and(is_needed)
+        {
             self.pieces.pop_front();
         }
     }

@@ -107,8 +107,9 @@ pub(crate) fn push_correction(corrections: &mut VecDeque<Correction>, correction
     while corrections.pop_back_if(|last| last.piece.time >= correction.piece.time).is_some() {}
     corrections.push_back(correction);
     let is_needed = |second: &Correction| second.piece.time > reached;
-    let is_over = corrections.len() > MAX_PIECES && !corrections.get(1).is_some_and(is_needed);
-    if is_over || corrections.len() > MOST_PIECES {
+    while corrections.len() > MOST_PIECES
+        || corrections.len() > MAX_PIECES && !corrections.get(1).is_some_and(is_needed)
+    {
         corrections.pop_front();
     }
 }

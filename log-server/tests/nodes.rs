@@ -62,6 +62,13 @@ async fn acknowledgments_are_rare_with_thousands_of_nodes() {
         let mut node = Node::connect(&server, &format!("n{number}"), 1).await;
         node.peer.send(&Message::Bye).await;
         others.push(node);
+        // On a busy machine this takes longer than a silent connection lives. An answer that was
+        // not asked for is ignored.
+        if number % 250 == 0 {
+            for node in &mut others {
+                node.peer.send(&Message::Pong { sent: 0, received: 0, answered: 0 }).await;
+            }
+        }
     }
     let mut node = Node::connect(&server, "a", 1).await;
     node.process(10).await;

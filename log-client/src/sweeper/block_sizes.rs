@@ -16,10 +16,17 @@ pub(super) fn namespace(pid: u32) -> Option<u64> {
     Some(stat(format!("/proc/{pid}/ns/mnt")).ok()?.st_ino)
 }
 
-/// Lines of [`miot_proto::job::Job::block_sizes`]: `f_bsize` of statfs(2), which Darshan uses as
-/// well. Virtual file systems have no blocks and are left out. Blocks as long as the servers of
-/// mounted file systems do.
-pub(super) fn block_size_lines(pid: u32) -> Option<Vec<u8>> {
+/// Lines of [`miot_proto::job::Job::block_sizes`] for a mount namespace, seen by the first of these
+/// processes that is in it and does not end meanwhile. Blocks as long as the servers of mounted
+/// file systems do.
+pub(super) fn block_size_lines((wanted, pids): (u64, [u32; 3])) -> Option<Vec<u8>> {
+    let is_in = |pid: &u32| namespace(*pid) == Some(wanted);
+    pids.into_iter().filter(is_in).find_map(|pid| lines_of(pid).filter(|_| is_in(&pid)))
+}
+
+/// Lines as this process sees the file systems: `f_bsize` of statfs(2), which Darshan uses as well.
+/// Virtual file systems have no blocks and are left out.
+fn lines_of(pid: u32) -> Option<Vec<u8>> {
     let mut places: Vec<Vec<u8>> = mounts::all(&std::fs::read(format!("/proc/{pid}/mountinfo")).ok()?)
         // statfs of an autofs mount would trigger the mount.
         .filter(|mount| mount.kind != b"autofs" && !mount.place.contains(&b'\n'))
@@ -54,11 +61,13 @@ mod tests {
     #[test]
     fn block_sizes_match_statfs() {
         let pid = std::process::id();
-        assert!(namespace(pid).is_some());
-        let lines = block_size_lines(pid).unwrap();
+        let own = namespace(pid).unwrap();
+        // 0 stands for a process that has ended.
+        let lines = block_size_lines((own, [0, 0, pid])).unwrap();
         let here = std::env::current_exe().unwrap();
         let expected = u32::try_from(statfs(&here).unwrap().f_bsize).unwrap();
         assert_eq!(block_size_of(&lines, here.as_os_str().as_bytes()), Some(expected));
-        assert_eq!((namespace(0), block_size_lines(0)), (None, None));
+        assert_eq!((namespace(0), block_size_lines((own, [0; 3]))), (None, None));
+        assert_eq!(block_size_lines((own + 1, [pid; 3])), None);
     }
 }

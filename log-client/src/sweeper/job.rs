@@ -17,16 +17,20 @@ const MAX_CGROUP: usize = 1024;
 pub(super) struct JobLookup {
     /// User names by user id.
     users: LookupCache<u32, u32, String>,
-    /// Block sizes by mount namespace, looked up for one process of each.
-    file_systems: LookupCache<u64, u32, Vec<u8>>,
+    /// Block sizes by mount namespace, seen by processes that may be in it.
+    file_systems: LookupCache<u64, (u64, [u32; 3]), Vec<u8>>,
 }
 
 impl Default for JobLookup {
     fn default() -> JobLookup {
-        JobLookup {
-            users: LookupCache::new("miot-users", miot_daemon::user_name),
-            file_systems: LookupCache::new("miot-mounts", block_sizes::block_size_lines),
+        let users = LookupCache::new("miot-users", miot_daemon::user_name);
+        let mut file_systems = LookupCache::new("miot-mounts", block_sizes::block_size_lines);
+        // Most processes see the same file systems as this one.
+        let own = std::process::id();
+        if let Some(namespace) = block_sizes::namespace(own) {
+            file_systems.prepare(namespace, (namespace, [own; 3]));
         }
+        JobLookup { users, file_systems }
     }
 }
 
@@ -54,10 +58,10 @@ impl JobLookup {
     /// for temporary mounts.
     fn block_sizes(&mut self, parent: u32, watch: &ProcessWatch) -> Option<Vec<u8>> {
         let own = watch.pid()?;
-        let own = watch.is_alive().then_some(own);
-        let known = |pid: u32| Some((block_sizes::namespace(pid)?, pid));
-        let (namespace, pid) = own.into_iter().chain([parent, std::process::id()]).find_map(known)?;
-        self.file_systems.get(namespace, pid).cloned()
+        let this = std::process::id();
+        let pids = [if watch.is_alive() { own } else { parent }, parent, this];
+        let namespace = pids.into_iter().find_map(block_sizes::namespace)?;
+        self.file_systems.get(namespace, (namespace, pids)).cloned()
     }
 }
 

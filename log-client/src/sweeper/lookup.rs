@@ -1,25 +1,28 @@
 //! Cached lookups that may block: in a remote user database, or on a file system whose server does
 //! not respond.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Maximum wait for an answer, once per key.
-const MAX_WAIT: Duration = Duration::from_millis(20);
+/// Maximum wait for an answer, since the question. While a question has no answer for longer, no
+/// other one is waited for: the thread hangs.
+const MAX_WAIT: Duration = Duration::from_millis(100);
 /// Lifetime of an answer. The old answer remains valid until the new one arrives.
 const LIFETIME: Duration = Duration::from_secs(60);
 /// Maximum number of cached answers.
 const MAX_ANSWERS: usize = 1 << 16;
 
-/// Cache of answers by key. A thread performs the lookups. It ends with the cache, or with the
-/// process if it hangs.
+/// Cache of answers by key. A thread performs the lookups, in the order of the questions. It ends
+/// with the cache, or with the process if it hangs.
 #[derive(Debug)]
 pub(super) struct LookupCache<K, Q, A> {
     name: &'static str,
     find: fn(Q) -> Option<A>,
     cache: HashMap<K, CachedAnswer<A>>,
+    /// Times of the questions without an answer, oldest first.
+    open: VecDeque<Instant>,
     #[expect(clippy::type_complexity, reason = "both ends")]
     thread: Option<(Sender<(K, Q)>, Receiver<(K, Option<A>)>)>,
 }
@@ -27,7 +30,9 @@ pub(super) struct LookupCache<K, Q, A> {
 #[derive(Debug)]
 struct CachedAnswer<A> {
     answer: Option<A>,
-    asked: Instant,
+    /// Time of the answer, or of the question if that is open.
+    since: Instant,
+    is_open: bool,
 }
 
 impl<K, Q, A> LookupCache<K, Q, A>
@@ -38,51 +43,53 @@ where
 {
     /// `name`: name of the thread.
     pub(super) fn new(name: &'static str, find: fn(Q) -> Option<A>) -> LookupCache<K, Q, A> {
-        LookupCache { name, find, cache: HashMap::new(), thread: None }
+        LookupCache { name, find, cache: HashMap::new(), open: VecDeque::new(), thread: None }
     }
 
-    /// The answer for a key; `None` if there is none, or not yet.
+    /// The answer for a key; `None` if there is none, or not yet. Waits up to [`MAX_WAIT`] for the
+    /// first one.
     pub(super) fn get(&mut self, key: K, question: Q) -> Option<&A> {
-        let arrived = self.thread.as_ref().map(|(_, answers)| answers.try_iter().collect::<Vec<_>>());
-        arrived.into_iter().flatten().for_each(|(key, answer)| self.store(key, answer));
-        match self.cache.get_mut(&key) {
-            None => self.lookup(key, question),
-            Some(cached) if cached.asked.elapsed() >= LIFETIME => {
-                cached.asked = Instant::now();
-                self.send(key, question);
-            }
-            Some(_) => {}
+        self.prepare(key, question);
+        while let Some(CachedAnswer { answer: None, is_open: true, .. }) = self.cache.get(&key)
+            && let (Some(oldest), Some((_, answers))) = (self.open.front(), &self.thread)
+            && let Ok((key, answer)) = answers.recv_timeout(MAX_WAIT.saturating_sub(oldest.elapsed()))
+        {
+            self.store(key, answer);
         }
         self.cache.get(&key)?.answer.as_ref()
     }
 
-    /// Starts a lookup and waits up to [`MAX_WAIT`] for it.
-    fn lookup(&mut self, key: K, question: Q) {
-        // Prevents a second wait for the same key.
-        self.store(key, None);
-        self.send(key, question);
-        let until = Instant::now() + MAX_WAIT;
-        while let Some((_, answers)) = &self.thread {
-            let Ok((answered, answer)) =
-                answers.recv_timeout(until.saturating_duration_since(Instant::now()))
-            else {
-                break;
-            };
-            self.store(answered, answer);
-            if answered == key {
-                break;
-            }
+    /// Looks an answer up that is unknown or outdated, without waiting for it.
+    pub(super) fn prepare(&mut self, key: K, question: Q) {
+        let arrived = self.thread.as_ref().map(|(_, answers)| answers.try_iter().collect::<Vec<_>>());
+        arrived.into_iter().flatten().for_each(|(key, answer)| self.store(key, answer));
+        let old = match self.cache.get_mut(&key) {
+            Some(cached) if cached.is_open || cached.since.elapsed() < LIFETIME => return,
+            old => old.and_then(|cached| cached.answer.take()),
+        };
+        let since = Instant::now();
+        let is_open = self.send(key, question);
+        if is_open {
+            self.open.push_back(since);
         }
+        self.insert(key, CachedAnswer { answer: old, since, is_open });
     }
 
+    /// Stores the answer to the oldest open question.
     fn store(&mut self, key: K, answer: Option<A>) {
+        self.open.pop_front();
+        self.insert(key, CachedAnswer { answer, since: Instant::now(), is_open: false });
+    }
+
+    fn insert(&mut self, key: K, cached: CachedAnswer<A>) {
         if self.cache.len() >= MAX_ANSWERS {
             self.cache.clear();
         }
-        self.cache.insert(key, CachedAnswer { answer, asked: Instant::now() });
+        self.cache.insert(key, cached);
     }
 
-    fn send(&mut self, key: K, question: Q) {
+    /// Returns false without a thread.
+    fn send(&mut self, key: K, question: Q) -> bool {
         let (name, find) = (self.name, self.find);
         let (questions, _) = self.thread.get_or_insert_with(|| {
             let (questions, asked) = channel::<(K, Q)>();
@@ -99,8 +106,7 @@ where
             }
             (questions, answers)
         });
-        // Fails without a thread: then there is no answer.
-        let _ = questions.send((key, question));
+        questions.send((key, question)).is_ok()
     }
 }
 
@@ -115,6 +121,20 @@ mod tests {
         assert_eq!(users.get(4_000_000_123, 4_000_000_123), None);
         assert!(users.cache.contains_key(&4_000_000_123));
         assert_eq!(users.get(0, 0).map(String::as_str), Some("root"));
+    }
+
+    #[test]
+    fn hanging_lookup_is_waited_for_once() {
+        let (_go, wait) = channel::<()>();
+        let mut slow = LookupCache::new("test", |wait: Receiver<()>| wait.recv().ok());
+        slow.prepare(1, wait);
+        assert_eq!(slow.get(1, channel().1), None);
+        assert_eq!(slow.open.len(), 1, "a prepared question is not repeated");
+        assert!(slow.open[0].elapsed() >= MAX_WAIT);
+        // If each of these waited, the test would not end in time.
+        let answers = (2..=20_000).filter_map(|key| slow.get(key, channel().1).copied());
+        assert_eq!(answers.count(), 0);
+        assert_eq!(slow.open.len(), 20_000);
     }
 
     #[test]

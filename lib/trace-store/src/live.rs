@@ -142,10 +142,10 @@ impl LiveWriter {
         let Some(mut reader) = LiveReader::open(table, path)? else {
             return Ok((writer, 0));
         };
-        while let Some(batch) = reader.next_batch()? {
+        reader.for_each(|batch| {
             writer.rows += batch.num_rows() as u64;
-            on_batch(&batch)?;
-        }
+            on_batch(batch)
+        })?;
         let good = reader.position();
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(Error::io("open", path))?;
         let length = file.metadata().map_err(Error::io("read the size of", path))?.len();

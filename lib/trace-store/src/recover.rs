@@ -304,11 +304,8 @@ impl Recovery {
         }
     }
 
-    /// Adds a batch of a live part and collects gaps between its events.
-    pub(crate) fn add_live_batch(&mut self, table: Table, batch: &RecordBatch) {
-        if table != Table::Events {
-            return self.add_batch(table, batch);
-        }
+    /// Adds events of a live part, which have these spans, and collects gaps between them.
+    pub(crate) fn add_live_events(&mut self, batch: &RecordBatch, spans: &[StreamSpan]) {
         let [streams, seqs] = ["stream", "seq"].map(|name| column::<UInt64Type>(batch, name));
         let times = batch.column(0).as_primitive_opt::<TimestampNanosecondType>();
         let (Some(streams), Some(seqs), Some(times)) = (streams, seqs, times) else { return };
@@ -328,7 +325,7 @@ impl Recovery {
         let mut raise =
             |stream: u64, time: i64| self.live_until.raise(stream, u64::try_from(time).unwrap_or(0));
         if latest.saturating_sub(earliest) <= LONG_BATCH_NS {
-            spans_of(batch).iter().for_each(|span| raise(span.stream, latest));
+            spans.iter().for_each(|span| raise(span.stream, latest));
         } else {
             streams.values().iter().zip(times).for_each(|(stream, time)| raise(*stream, *time));
         }

@@ -13,6 +13,7 @@ use crate::schema::{TABLES, Table, column};
 use crate::seal::early::NewEvents;
 use crate::seal::{self, SealRequest};
 use crate::sealer::Sealer;
+use crate::stream_spans::spans_of;
 use arrow_array::RecordBatch;
 use arrow_array::types::UInt64Type;
 use rustix::fs::{FlockOperation, flock};
@@ -274,9 +275,15 @@ impl Writer {
         for table in Table::ALL {
             let path = self.layout.live(table, part);
             let (recovered, bytes) = LiveWriter::recover(table, &path, |batch| {
-                counts.add_batch(table, batch);
-                recovery.add_live_batch(table, batch);
-                late |= table == Table::Events && !seal::in_order(batch, &mut latest);
+                if table == Table::Events {
+                    let spans = spans_of(batch);
+                    counts.add_events(batch, &spans);
+                    recovery.add_live_events(batch, &spans);
+                    late |= !seal::in_order(batch, &mut latest);
+                } else {
+                    counts.add_batch(table, batch);
+                    recovery.add_batch(table, batch);
+                }
                 Ok(())
             })?;
             if bytes > 0 {

@@ -5,18 +5,28 @@ use crate::arrow_stream::MessageDecoder;
 use crate::error::Error;
 use crate::schema::{self, Table};
 use arrow_array::RecordBatch;
-use arrow_buffer::{Buffer, MutableBuffer};
+use arrow_buffer::Buffer;
 use arrow_ipc::{Message, MessageHeader};
+use rustix::buffer::spare_capacity;
+use rustix::io::{pread, retry_on_intr};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
 
 /// Largest metadata of a message, bytes. The writer's are about 2 KiB.
 const MAX_META: usize = 1 << 20;
 /// Largest body of a message, bytes. Batches have tens of thousands of rows, so a few MiB.
 const MAX_BODY: u64 = 1 << 31;
+
+/// Number of threads of [`LiveReader::for_each`] that read.
+const READERS: usize = 2;
+/// Number of messages that each of them may have ready.
+const READ_AHEAD: usize = 1;
 
 /// Why [`LiveReader::next_batch`] returned `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +59,9 @@ impl std::fmt::Debug for LiveReader {
     }
 }
 
+/// Result of reading a message.
+type Read = io::Result<Result<RawMessage, StopReason>>;
+
 /// A message with a correct checksum.
 struct RawMessage {
     meta: Vec<u8>,
@@ -63,7 +76,7 @@ struct MessageHead {
     meta: Vec<u8>,
     kind: MessageHeader,
     /// Range of the body, bytes of the file.
-    body: std::ops::Range<u64>,
+    body: Range<u64>,
 }
 
 impl LiveReader {
@@ -185,6 +198,56 @@ impl LiveReader {
         }
     }
 
+    /// Passes all further batches to a closure, up to the first message that is not whole.
+    /// [`READERS`] threads read and verify messages in turn.
+    ///
+    /// # Errors
+    /// Those of [`LiveReader::next_batch`] and of the closure.
+    pub(crate) fn for_each(
+        &mut self,
+        mut to: impl FnMut(&RecordBatch) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        thread::scope(|scope| {
+            let readers: [_; READERS] = std::array::from_fn(|turn| {
+                let (sender, messages) = sync_channel(READ_AHEAD);
+                let mut reader = LiveReader { position: self.position, ..self.reopened() };
+                scope.spawn(move || reader.send_in_turn(turn, &sender));
+                messages
+            });
+            for messages in readers.iter().cycle() {
+                // A reader ends early where the other one finds what ends the stream.
+                let message = messages.recv().unwrap_or_else(|_| self.message());
+                let whole = match message.map_err(Error::io("read", &self.path))? {
+                    Ok(whole) => whole,
+                    Err(stop) => {
+                        self.stop = stop;
+                        break;
+                    }
+                };
+                let batch = self.decode(&whole)?;
+                self.position = whole.next;
+                batch.map_or(Ok(()), |batch| to(&batch))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Sends one of [`READERS`] messages, beginning with that of this number, until one is not
+    /// whole or nobody receives them.
+    fn send_in_turn(&mut self, turn: usize, to: &SyncSender<Read>) {
+        for number in 0.. {
+            if number % READERS == turn {
+                let message = self.message();
+                let next = message.as_ref().ok().and_then(|whole| Some(whole.as_ref().ok()?.next));
+                let (Ok(()), Some(next)) = (to.send(message), next) else { return };
+                self.position = next;
+            } else {
+                let Ok(Ok(head)) = self.head() else { return };
+                self.position = head.body.end;
+            }
+        }
+    }
+
     /// Moves to an offset between two messages. Batches before it are skipped unchecked, the schema
     /// and the dictionaries are read.
     ///
@@ -238,19 +301,32 @@ impl LiveReader {
     }
 
     /// Reads the message at the present position and checks it.
-    fn message(&self) -> io::Result<Result<RawMessage, StopReason>> {
+    fn message(&self) -> Read {
         let MessageHead { meta, body: range, .. } = match self.head()? {
             Ok(head) => head,
             Err(stop) => return Ok(Err(stop)),
         };
-        let mut body = MutableBuffer::from_len_zeroed((range.end - range.start) as usize);
-        self.file.read_exact_at(&mut body, range.start)?;
+        let body = self.read(&range)?;
         let (flat, check) = meta.split_at(meta.len() - CHECK);
         let crc = crc32c::crc32c_append(crc32c::crc32c(flat), &body);
         if check[..4] != CHECK_TAG || check[4..] != crc.to_le_bytes() {
             return Ok(Err(StopReason::Damaged));
         }
         Ok(Ok(RawMessage { meta, body: body.into(), next: range.end }))
+    }
+
+    /// Reads a range of the file.
+    fn read(&self, range: &Range<u64>) -> io::Result<Vec<u8>> {
+        let length = (range.end - range.start) as usize;
+        let mut bytes = Vec::with_capacity(length);
+        while bytes.len() < length {
+            let at = range.start + bytes.len() as u64;
+            if retry_on_intr(|| pread(&self.file, spare_capacity(&mut bytes), at))? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        bytes.truncate(length);
+        Ok(bytes)
     }
 
     /// Reads the message at the present position up to its body.

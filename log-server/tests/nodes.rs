@@ -92,8 +92,8 @@ async fn acknowledgments_are_rare_with_thousands_of_nodes() {
         sent += 1;
         node.batch(0, &[read(attempt, 100 * attempt as i64, 1)]).await;
         node.heartbeat(100 * attempt as i64 + 50).await;
-        // The first batch may end a pause of the cluster: that is another message. On a busy machine
-        // the ten seconds may be over.
+        // The first batch may end a pause of the cluster: that is another message. On a busy
+        // machine the ten seconds may be over.
         let mut has_message = attempt == 1;
         while let Some(message) = node.peer.poll(Duration::from_millis(500)).await {
             has_message |= matches!(message, Message::Ping { .. });

@@ -85,7 +85,10 @@ fn check(mpi: Mpi, name: &str, source: &str, flags: &[&str], ranks: u32) {
     let no_atomic = (mpi == Mpi::OpenMpi).then_some("-DNO_ATOMIC");
     let flags: Vec<&str> = flags.iter().copied().chain(no_atomic).collect();
     let program = mpi.compile(&place, "every", source, &flags);
-    let (trace, file) = (place.join("trace"), place.join("data"));
+    // Open MPI protects the shared file pointer with a semaphore that has the name of the file
+    // without its folder, and removes it. A concurrent program with such a file would give one rank
+    // another semaphore.
+    let (trace, file) = (place.join("trace"), place.join(format!("{name}.data")));
     let _ = mpi.traced(&trace, ranks, &[], &[&program, &file]).success();
     assert_good(&trace);
     let rows = events(&trace);

@@ -29,7 +29,8 @@ pub(super) struct LookupCache<K, Q, A> {
 
 #[derive(Debug)]
 struct CachedAnswer<A> {
-    answer: Option<A>,
+    /// The last answer, in which `None` says that nothing was found.
+    answer: Option<Option<A>>,
     /// Time of the answer, or of the question if that is open.
     since: Instant,
     is_open: bool,
@@ -56,7 +57,7 @@ where
         {
             self.store(key, answer);
         }
-        self.cache.get(&key)?.answer.as_ref()
+        self.cache.get(&key)?.answer.as_ref()?.as_ref()
     }
 
     /// Looks an answer up that is unknown or outdated, without waiting for it.
@@ -78,7 +79,7 @@ where
     /// Stores the answer to the oldest open question.
     fn store(&mut self, key: K, answer: Option<A>) {
         self.open.pop_front();
-        self.insert(key, CachedAnswer { answer, since: Instant::now(), is_open: false });
+        self.insert(key, CachedAnswer { answer: Some(answer), since: Instant::now(), is_open: false });
     }
 
     fn insert(&mut self, key: K, cached: CachedAnswer<A>) {

@@ -47,6 +47,11 @@ impl Tables {
         &self.traces
     }
 
+    /// Returns whether retention has removed parts before they were read.
+    pub(crate) fn missed(&self) -> bool {
+        self.traces.iter().any(Trace::missed)
+    }
+
     /// Returns whether retention has removed parts since the traces were opened.
     pub(crate) fn overtaken(&self) -> bool {
         self.traces.iter().any(Trace::overtaken)

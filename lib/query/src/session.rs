@@ -3,6 +3,7 @@
 use crate::catalog::{CATALOG, SCHEMA, Tables};
 use crate::statement::Failure;
 use crate::temporary;
+use crate::trace::local::KEPT_FILES;
 use crate::trace::{Location, Trace};
 #[cfg(feature = "workers")]
 use crate::workers;
@@ -93,9 +94,16 @@ impl Session {
         if let Some(workers) = &self.workers {
             workers.check().await?;
         }
+        if self.locations.iter().any(|location| matches!(location, Location::Dir(_))) {
+            // The path of a file that stays open was that of another file in an earlier statement.
+            let caches = Arc::clone(&self.context.runtime_env().cache_manager);
+            caches.get_file_metadata_cache().clear();
+            caches.get_file_statistic_cache().inspect(|cache| cache.clear());
+        }
         let mut traces = Vec::new();
+        let (verify, kept_files) = (!self.options.no_verify, KEPT_FILES / self.locations.len().max(1));
         for location in &self.locations {
-            traces.push(Trace::open(&self.context, location, !self.options.no_verify).await?);
+            traces.push(Trace::open(&self.context, location, verify, kept_files).await?);
         }
         let tables = Arc::new(Tables::new(self.context.clone(), traces));
         let catalog = MemoryCatalogProvider::new();

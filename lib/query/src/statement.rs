@@ -98,14 +98,14 @@ async fn one(session: &Session, statement: Statement) -> Result<Arc<Tables>, Fai
     let (tables, first, rest) = loop {
         let tables = session.open().await?;
         match begin(session, statement.clone()).await {
-            Ok((first, rest)) => break (tables, first, rest),
-            Err(_) if tables.overtaken() => {
+            Ok((first, rest)) if !tables.missed() => break (tables, first, rest),
+            Err(error) if !tables.overtaken() => return Err(error.into()),
+            _ => {
                 attempt += 1;
                 if attempt > ATTEMPTS {
                     return Err(overtaken());
                 }
             }
-            Err(error) => return Err(error.into()),
         }
     };
     let written = match &options.output {
@@ -119,13 +119,14 @@ async fn one(session: &Session, statement: Statement) -> Result<Arc<Tables>, Fai
     match written {
         Err(_) if Out::is_unread() => Err(Failure { text: String::new(), code: EXIT_UNREAD }),
         Err(_) if tables.overtaken() => Err(overtaken()),
+        Ok(()) if tables.missed() => Err(overtaken()),
         written => written.map(|()| tables),
     }
 }
 
 fn overtaken() -> Failure {
     Failure {
-        text: "retention removed parts that the query was about to read: run it again".to_owned(),
+        text: "retention removed parts before the query could read them: run it again".to_owned(),
         code: EXIT_FAILED,
     }
 }

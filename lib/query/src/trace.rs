@@ -2,7 +2,7 @@
 
 #[cfg(feature = "remote")]
 mod copy;
-mod local;
+pub(crate) mod local;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 mod sealed;
@@ -123,10 +123,11 @@ impl Trace {
         context: &SessionContext,
         location: &Location,
         verify: bool,
+        kept_files: usize,
     ) -> anyhow::Result<Trace> {
         let (place, missing) = match location {
             Location::Dir(dir) => {
-                (TraceLocation::Local(local::Local::open(dir, verify)?), MissingParts::default())
+                (TraceLocation::Local(local::Local::open(dir, verify, kept_files)?), MissingParts::default())
             }
             #[cfg(feature = "remote")]
             Location::Remote(url) => {
@@ -149,6 +150,15 @@ impl Trace {
             TraceLocation::Remote(_) => {}
         }
         all
+    }
+
+    /// Returns whether retention has removed parts before they were read.
+    pub(crate) fn missed(&self) -> bool {
+        match &self.place {
+            TraceLocation::Local(local) => local.missed(),
+            #[cfg(feature = "remote")]
+            TraceLocation::Remote(_) => false,
+        }
     }
 
     /// Returns whether retention has removed parts since the trace was opened.

@@ -13,6 +13,7 @@
 use crate::carried::value;
 use crate::error::Error;
 use crate::event_file::PAGE_ROWS;
+use crate::kept_files;
 use arrow_array::RecordBatch;
 use bytes::{Buf as _, Bytes, BytesMut};
 use parquet::arrow::ArrowWriter;
@@ -375,7 +376,7 @@ impl ChunkReader for GroupBytes {
 /// Returns for each row group whether it has the bytes that were written.
 pub(crate) fn verify(path: &Path, metadata: &ParquetMetaData) -> Result<Vec<bool>, Error> {
     let sums = FileChecksums::of(path, metadata)?;
-    let file = File::open(path).map_err(Error::io("open", path))?;
+    let file = kept_files::open(path).map_err(Error::io("open", path))?;
     (0..metadata.num_row_groups()).map(|group| sums.is_good(path, &file, group)).collect()
 }
 

@@ -75,6 +75,7 @@ pub mod follow;
 pub mod fsck;
 mod id_map;
 pub mod ids;
+mod kept_files;
 mod layout;
 mod ledger;
 pub mod live;

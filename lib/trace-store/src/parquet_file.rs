@@ -6,6 +6,7 @@ mod tests;
 use crate::checksum::{self, CheckedGroup, FileChecksums, GroupBytes};
 use crate::decoders::{Decoders, Group};
 use crate::error::Error;
+use crate::kept_files;
 use crate::layout::Layout;
 use crate::schema::{self, Table};
 use crate::unread_log::OnDamage;
@@ -59,7 +60,7 @@ pub(crate) fn properties(table: Table) -> WriterProperties {
 /// Opens a sealed file and checks that it is one of this table. Its rows have the column types of
 /// the version that wrote it.
 pub(crate) fn open(table: Table, path: &Path) -> Result<ParquetRecordBatchReaderBuilder<File>, Error> {
-    let file = File::open(path).map_err(Error::io("open", path))?;
+    let file = kept_files::open(path).map_err(Error::io("open", path))?;
     let metadata = metadata(table, path, &file)?;
     Ok(ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata).with_batch_size(BATCH_ROWS))
 }
@@ -84,7 +85,7 @@ fn metadata(table: Table, path: &Path, file: &File) -> Result<ArrowReaderMetadat
 
 /// Returns the number of rows of the row groups of a sealed file for which `keep` returns true.
 pub(crate) fn rows(path: &Path, keep: impl Fn(&RowGroupMetaData) -> bool) -> Result<u64, Error> {
-    let file = File::open(path).map_err(Error::io("open", path))?;
+    let file = kept_files::open(path).map_err(Error::io("open", path))?;
     let metadata = ParquetMetaDataReader::new().parse_and_finish(&file);
     let metadata =
         metadata.map_err(|error| Error::damaged(path, format!("not a whole Parquet file ({error})")))?;
@@ -148,7 +149,7 @@ type Unreadable = (Error, u64);
 
 impl Batches {
     fn new(table: Table, path: &Path) -> Result<Batches, Error> {
-        let file = File::open(path).map_err(Error::io("open", path))?;
+        let file = kept_files::open(path).map_err(Error::io("open", path))?;
         let metadata = metadata(table, path, &file)?;
         let sums = FileChecksums::of(path, metadata.metadata())?;
         let groups = (0..metadata.metadata().num_row_groups()).collect::<Vec<_>>().into_iter();

@@ -9,6 +9,7 @@ pub use samples::{LastSamples, SAMPLED_BOOTS};
 
 use crate::carried::{self, RemovedParts};
 use crate::error::Error;
+use crate::kept_files::{self, KeptFiles};
 use crate::layout::{Layout, Parts};
 use crate::live::{LiveReader, StopReason};
 use crate::live_rows::LiveRows;
@@ -41,6 +42,9 @@ pub struct Reader {
     /// The last part that had a sealed side table at that time.
     last_side: Option<u64>,
     parts: Vec<Part>,
+    kept: KeptFiles,
+    /// The first part whose files are not all kept open.
+    kept_until: u64,
     missed: Arc<AtomicU64>,
     on_damage: OnDamage,
     /// Traces of other partitions that are read as one with this trace, ascending.
@@ -93,6 +97,8 @@ impl Reader {
             layout,
             manifest,
             first,
+            kept: KeptFiles::default(),
+            kept_until: first,
             last_side: sides.last().copied(),
             parts,
             missed: Arc::default(),
@@ -117,6 +123,41 @@ impl Reader {
             log.add(UnreadItem::new(&reader.layout, &events, message));
         }
         Ok(Reader { on_damage: OnDamage::Log(log), ..reader })
+    }
+
+    /// Opens a trace like [`Reader::tolerant`]. If retention has removed parts of it before, the
+    /// files of the oldest parts, at most `files`, stay open: they are read even if retention
+    /// removes them meanwhile.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn tolerant_with_kept_files(dir: impl AsRef<Path>, files: usize) -> Result<Reader, Error> {
+        loop {
+            let mut reader = Reader::tolerant(&dir)?;
+            if reader.first == 0 || reader.keep_files(files)? {
+                return Ok(reader);
+            }
+        }
+    }
+
+    /// Keeps files open. Returns false if retention has removed some of them already.
+    fn keep_files(&mut self, files: usize) -> Result<bool, Error> {
+        for table in Table::SIDE {
+            self.kept.keep(self.layout.carried(table, self.first))?;
+        }
+        self.kept_until = u64::MAX;
+        // The files of live parts are open already.
+        for part in self.parts.iter().filter(|part| part.live.is_none()) {
+            if self.kept.len() + TABLES > files {
+                self.kept_until = part.number;
+                break;
+            }
+            // Not every part has rows of every table.
+            for table in Table::ALL {
+                self.kept.keep(self.layout.sealed(table, part.number))?;
+            }
+        }
+        Ok(self.layout.first()? == self.first)
     }
 
     /// Returns the data that was skipped so far, and the missing traces of a set; no data if the
@@ -202,10 +243,17 @@ impl Reader {
     }
 
     /// Returns the Parquet files of the events that were sealed when the reader was opened, by
-    /// part, for other readers.
+    /// part, for other readers. Of a file that is kept open see [`Reader::readable_path`].
     pub fn sealed(&self) -> impl Iterator<Item = (u64, PathBuf)> + '_ {
         let sealed = self.parts.iter().filter(|part| part.live.is_none());
         sealed.map(|part| (part.number, self.layout.sealed(Table::Events, part.number)))
+    }
+
+    /// Returns a path under which this process can read a file of the trace while the reader
+    /// exists, also if the file is kept open and retention has removed it.
+    #[must_use]
+    pub fn readable_path(&self, path: PathBuf) -> PathBuf {
+        self.kept.readable_path(&path).unwrap_or(path)
     }
 
     /// Returns the Parquet files of all tables, for other readers. Each row that is not in a live
@@ -358,8 +406,12 @@ impl Reader {
         loop {
             let read = self.side_rows_from(table, first);
             let now = self.layout.first()?;
-            if now == first {
+            if now == first || now <= self.kept_until {
                 return read;
+            }
+            if first < self.kept_until {
+                // Rows of the kept parts may be among the removed ones.
+                self.missed.fetch_add(1, Ordering::Relaxed);
             }
             first = now;
         }
@@ -491,7 +543,7 @@ impl Reader {
             return Ok(live[table as usize].as_ref().map_or(PartRows::Nothing, |l| PartRows::Live(rows(l))));
         }
         let path = self.layout.sealed(table, part.number);
-        if table != Table::Events && !path.exists() {
+        if table != Table::Events && !kept_files::exists(&path) {
             return self.without_side_table(part.number, table, &path);
         }
         match Batches::all(table, &path) {

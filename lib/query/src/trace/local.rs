@@ -1,7 +1,7 @@
 //! A trace directory of this machine, which may be open for writing.
 
 use crate::live::Live;
-use crate::trace::sealed;
+use crate::trace::sealed::{self, SealedFile};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
 use datafusion::catalog::streaming::StreamingTable;
@@ -17,6 +17,10 @@ use std::time::SystemTime;
 use tokio::task::spawn_blocking;
 use url::Url;
 
+/// Maximum number of files that all traces of a statement together keep open: half of the open
+/// files that a process may usually have.
+pub(crate) const KEPT_FILES: usize = 512;
+
 /// The query engine reads the events of undamaged sealed parts, the trace store reads everything
 /// else.
 #[derive(Debug)]
@@ -30,9 +34,10 @@ pub(crate) struct Local {
 
 impl Local {
     /// Opens a trace. With `verify`, the checksums of sealed events are verified before reading.
-    pub(crate) fn open(dir: &Path, verify: bool) -> anyhow::Result<Local> {
+    /// At most `kept_files` files that retention may remove meanwhile stay open.
+    pub(crate) fn open(dir: &Path, verify: bool, kept_files: usize) -> anyhow::Result<Local> {
         let dir = std::path::absolute(dir)?;
-        let reader = Reader::tolerant(&dir)?;
+        let reader = Reader::tolerant_with_kept_files(&dir, kept_files)?;
         let removed = reader.removed().map_or(0, |removed| removed.parts);
         Ok(Local { dir, reader: Arc::new(reader), removed, verify })
     }
@@ -40,6 +45,11 @@ impl Local {
     /// Returns everything that could not be read so far.
     pub(crate) fn unread(&self) -> Vec<UnreadItem> {
         self.reader.unread().all()
+    }
+
+    /// Returns whether retention has removed parts before they were read.
+    pub(crate) fn missed(&self) -> bool {
+        self.reader.missed() > 0
     }
 
     pub(crate) fn overtaken(&self) -> bool {
@@ -59,7 +69,7 @@ impl Local {
         let mut rows: Vec<Arc<dyn TableProvider>> = Vec::new();
         let damaged = if self.verify { self.blocking(damaged).await? } else { BTreeSet::new() };
         let whole = self.reader.sealed().filter(|(part, _)| !damaged.contains(part));
-        let files: Result<Vec<Url>> = whole.map(|(_, path)| url(&path)).collect();
+        let files: Result<Vec<SealedFile>> = whole.map(|(_, path)| self.file(path)).collect();
         let files = files?;
         if !files.is_empty() {
             rows.push(sealed::table(context, table, files, Arc::clone(&columns)).await?);
@@ -69,6 +79,15 @@ impl Local {
             rows.push(Arc::new(StreamingTable::try_new(columns, vec![live])?));
         }
         Ok(rows)
+    }
+
+    fn file(&self, path: PathBuf) -> Result<SealedFile> {
+        let name = path.display().to_string();
+        let path = self.reader.readable_path(path);
+        let url = Url::from_file_path(&path).map_err(|()| {
+            DataFusionError::Plan(format!("{} cannot be expressed as a URL", path.display()))
+        })?;
+        Ok(SealedFile { url, name })
     }
 
     async fn side(&self, table: Table, columns: SchemaRef) -> Result<Arc<dyn TableProvider>> {
@@ -122,9 +141,4 @@ fn damaged(reader: &Reader) -> Result<BTreeSet<u64>, Error> {
         }
         Ok(damaged)
     })
-}
-
-fn url(path: &Path) -> Result<Url> {
-    Url::from_file_path(path)
-        .map_err(|()| DataFusionError::Plan(format!("{} cannot be expressed as a URL", path.display())))
 }

@@ -1,6 +1,6 @@
 //! A trace in an object store, laid out as a trace directory: its sealed parts.
 
-use crate::trace::sealed;
+use crate::trace::sealed::{self, SealedFile};
 use anyhow::{Context as _, anyhow};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
@@ -23,7 +23,7 @@ use url::Url;
 /// Files of each table.
 #[derive(Debug)]
 pub(crate) struct Remote {
-    files: BTreeMap<Table, Vec<Url>>,
+    files: BTreeMap<Table, Vec<SealedFile>>,
 }
 
 /// The sealed parts of a trace in an object store.
@@ -83,7 +83,7 @@ impl Remote {
         let file = |table: Table, name: &str| {
             let mut file = url.clone();
             file.set_path(&format!("{}/{table}/{name}", url.path().trim_end_matches('/')));
-            file
+            SealedFile { name: file.to_string(), url: file }
         };
         let files = files
             .into_iter()

@@ -16,38 +16,53 @@ use url::Url;
 /// Number of files whose metadata is requested concurrently.
 const AT_ONCE: usize = 16;
 
+/// A Parquet file of a trace.
+#[derive(Clone, Debug)]
+pub(crate) struct SealedFile {
+    pub(crate) url: Url,
+    /// Name for messages.
+    pub(crate) name: String,
+}
+
 /// Returns the rows of these files, which must have the columns of the table.
 pub(crate) async fn table(
     context: &SessionContext,
     table: Table,
-    files: Vec<Url>,
+    files: Vec<SealedFile>,
     columns: SchemaRef,
 ) -> Result<Arc<dyn TableProvider>> {
-    let paths: Result<Vec<_>> = files.into_iter().map(|url| ListingTableUrl::try_new(url, None)).collect();
+    let paths: Result<Vec<_>> =
+        files.iter().map(|file| ListingTableUrl::try_new(file.url.clone(), None)).collect();
     let paths = paths?;
     let state = context.state();
     let format = Arc::new(ParquetFormat::new().with_options(state.default_table_options().parquet));
-    let check = |path: ListingTableUrl| {
+    let check = |(path, name): (ListingTableUrl, String)| {
         let (state, format, columns) = (&state, &format, &columns);
         async move {
             let store = state.runtime_env().object_store(&path)?;
             let found = store.head(path.prefix()).await?;
             // An empty file would be read as a file without rows.
             if found.size == 0 {
-                return Err(damaged(&path, "it is empty"));
+                return Err(damaged(&name, "it is empty"));
             }
             let found = format.infer_schema(state, &store, &[found]).await;
             let found = found.map_err(|error| match error.find_root() {
                 DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => error,
-                _ => damaged(&path, &error.strip_backtrace()),
+                _ => damaged(&name, &error.strip_backtrace()),
             })?;
             check_columns(columns, &found).map_err(|reason| {
-                damaged(&path, &format!("it does not have the columns of table {table}: {reason}"))
+                damaged(&name, &format!("it does not have the columns of table {table}: {reason}"))
             })
         }
     };
-    stream::iter(paths.clone()).map(check).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-    let mut options = ListingOptions::new(format);
+    let names = files.into_iter().map(|file| file.name);
+    stream::iter(paths.clone().into_iter().zip(names))
+        .map(check)
+        .buffer_unordered(AT_ONCE)
+        .try_collect::<()>()
+        .await?;
+    // The paths are those of files, with any name.
+    let mut options = ListingOptions::new(format).with_file_extension("");
     if table == Table::Events {
         options = options.with_file_sort_order(vec![vec![col("time").sort(true, false)]]);
     }
@@ -56,8 +71,8 @@ pub(crate) async fn table(
     Ok(Arc::new(ListingTable::try_new(config)?))
 }
 
-fn damaged(path: &ListingTableUrl, reason: &str) -> DataFusionError {
-    DataFusionError::Execution(format!("{path} is damaged: {reason}; `miot fsck` reports further damage"))
+fn damaged(name: &str, reason: &str) -> DataFusionError {
+    DataFusionError::Execution(format!("{name} is damaged: {reason}; `miot fsck` reports further damage"))
 }
 
 /// Returns whether the types are equal, or an earlier version had the type `found`, which the

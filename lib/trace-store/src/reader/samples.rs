@@ -3,6 +3,7 @@
 use super::Reader;
 use crate::carried;
 use crate::error::Error;
+use crate::kept_files;
 use crate::parquet_file::Batches;
 use crate::schema::{Table, column, text};
 use arrow_array::RecordBatch;
@@ -61,7 +62,7 @@ impl Reader {
                 for batch in self.part_rows(part, Table::Devices)? {
                     add(&batch?);
                 }
-            } else if path.exists() {
+            } else if kept_files::exists(&path) {
                 for batch in
                     Batches::some(Table::Devices, &path, &["time", "node", "boot", "uptime"], |_| true)?
                 {

@@ -381,3 +381,40 @@ fn readers_overtaken_by_retention_continue() {
         assert_eq!(followed(follow), next);
     }
 }
+
+#[test]
+fn kept_files_are_read_after_their_removal() {
+    let temp = dir_in_memory();
+    let dir = temp.path().join("trace");
+    drop(parts(&dir, 24, Options::default()));
+    let remove = |count| {
+        let (mut writer, _) = Writer::open(&dir, keep(count)).unwrap();
+        removed(&mut writer).parts
+    };
+    let first = remove(18);
+    assert!((1..9).contains(&first), "{first}");
+    let tables = |reader: &Reader| Table::SIDE.map(|table| reader.table(table).unwrap());
+    let rows =
+        |reader: &Reader| -> Vec<Ev> { reader.events().flat_map(|batch| rows_of(&batch.unwrap())).collect() };
+    // The carried files and those of two parts.
+    let enough_for_two = Table::SIDE.len() + Table::ALL.len() + 1;
+    let all = Reader::tolerant_with_kept_files(&dir, 512).unwrap();
+    let some = Reader::tolerant_with_kept_files(&dir, enough_for_two).unwrap();
+    let before = tables(&all);
+    let mut now = first;
+    eventually("more parts are removed", || {
+        now = now.max(remove(3));
+        now > first + 8
+    });
+
+    assert_eq!(rows(&all), turn(first * 10, 240));
+    assert_eq!((tables(&all), all.missed()), (before, 0));
+    assert_eq!(all.removed().unwrap().parts, first, "when it was opened");
+    assert_eq!(all.files().unwrap().get(1), Some("/data/1"));
+    drop(all);
+    let of_two = turn(first * 10, first * 10 + 20);
+    assert_eq!(rows(&some), [of_two, turn(now * 10, 240)].concat());
+    assert_eq!(some.missed(), now - first - 2);
+    drop(some);
+    assert_eq!(rows(&Reader::open(&dir).unwrap()), turn(now * 10, 240));
+}

@@ -47,6 +47,7 @@
 //! | `retain`, `carried` | removal of the oldest parts; the rows of them that are kept |
 //! | [`writer`], `recover` | appending to a trace; the state that a restarted writer needs |
 //! | [`reader`] | a snapshot of the trace: each row once |
+//! | `kept_files` | sealed files that stay open, because retention may remove them |
 //! | `scan`, `decoders` | selected columns and times; threads that decode columns |
 //! | [`rows`], [`follow`] | joins with names; new rows as they are written |
 //! | `handles`, `samples` | what a restarted log-server reads: open handles, last device samples |
